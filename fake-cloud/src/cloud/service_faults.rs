@@ -8,7 +8,7 @@ use http::StatusCode;
 use serde_json::json;
 
 use crate::cml::{CmlError, bad_gateway_page};
-use crate::control_plane::ApiError;
+use crate::control_plane::{ApiError, WRITE_CONFLICT};
 use crate::etcd::{self, EtcdStore};
 use crate::faults::Action;
 use crate::middleware::{Fault, InjectedError, Middleware, RequestInfo};
@@ -17,7 +17,16 @@ use crate::world::World;
 /// Middleware of the control plane.
 pub(super) fn control_plane_middleware(world: &Arc<World>) -> Middleware {
     Middleware::for_world_with(world, |action, _| match action {
-        Action::Custom { name, .. } if name == "bad-gateway" => Some(Fault::Respond(bad_gateway_page())),
+        Action::Custom { name, .. } => match name.as_str() {
+            "bad-gateway" => Some(Fault::Respond(bad_gateway_page())),
+            "write-conflict" => Some(Fault::Error(InjectedError {
+                code: "write-conflict".to_owned(),
+                status: Some(StatusCode::INTERNAL_SERVER_ERROR.as_u16()),
+                message: Some(WRITE_CONFLICT.to_owned()),
+            })),
+            "split-write" => Some(Fault::SplitWrite),
+            _ => None,
+        },
         other => http_error(other),
     })
 }

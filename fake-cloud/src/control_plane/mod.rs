@@ -36,6 +36,7 @@ mod settings_and_audit;
 mod tests;
 mod worker;
 
+pub(crate) use self::original::WRITE_CONFLICT;
 pub use enums::{DESIRED_STATUSES, FINAL_SESSION_STATES, SESSION_STATES, STATUSES};
 pub use error::ApiError;
 pub use etcd_mirror::{EtcdMirror, NoMirror};

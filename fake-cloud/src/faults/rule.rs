@@ -302,7 +302,7 @@ fn check_fraction(field: &'static str, value: f64) -> Result<(), RuleError> {
 /// Custom faults of CML.
 const CML_FAULTS: [&str; 3] = ["bad-gateway", "not-ready", "unauthorized"];
 /// Custom faults of the control plane.
-const CONTROL_PLANE_FAULTS: [&str; 1] = ["bad-gateway"];
+const CONTROL_PLANE_FAULTS: [&str; 3] = ["bad-gateway", "write-conflict", "split-write"];
 
 /// Rejects an action that the service does not support, because such a rule would let a test pass for the wrong reason.
 fn check_support(action: &Action, service: Service) -> Result<(), RuleError> {
@@ -314,7 +314,9 @@ fn check_support(action: &Action, service: Service) -> Result<(), RuleError> {
         Service::Sts => "error, credentials, latency, reset, drop-response",
         Service::Cml => "error, latency, reset, drop-response, custom with bad-gateway, not-ready or unauthorized",
         Service::Etcd => "error, latency, reset, drop-response, custom with the name of a fault of etcd",
-        Service::ControlPlane => "error, latency, reset, drop-response, custom with bad-gateway",
+        Service::ControlPlane => {
+            "error, latency, reset, drop-response, custom with bad-gateway, write-conflict or split-write"
+        }
     };
     let is_supported = match action {
         Action::Error { .. } | Action::Latency { .. } | Action::Reset | Action::DropResponse => true,

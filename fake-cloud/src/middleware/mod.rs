@@ -109,6 +109,8 @@ pub enum Fault {
     CutPage(PageLimit),
     /// Lists are returned in an order drawn from this source.
     Shuffle(SeededRng),
+    /// A write that the original control plane makes in two steps fails between them.
+    SplitWrite,
 }
 
 /// An error that replaces the response. Each service encodes it in its own protocol.
@@ -278,6 +280,7 @@ struct FaultOutcome {
     replacement: Option<Replacement>,
     lost: Option<LostResponse>,
     view: View,
+    splits_write: bool,
     /// A reset by key, found after the request was decoded.
     is_reset: bool,
 }
@@ -309,6 +312,7 @@ impl FaultOutcome {
             Fault::Hide(hidden) => self.view.hidden.push(hidden),
             Fault::CutPage(cut) => self.view.page = cut,
             Fault::Shuffle(rng) => self.view.shuffle = Some(rng),
+            Fault::SplitWrite => self.splits_write = true,
         }
     }
 }
@@ -372,6 +376,11 @@ impl ActiveRequest<'_> {
     /// Returns the view that the faults leave of lists and instances.
     pub(crate) fn view(&self) -> View {
         self.state.lock().faults.view.clone()
+    }
+
+    /// Returns whether a write in two steps fails between them.
+    pub(crate) fn splits_write(&self) -> bool {
+        self.state.lock().faults.splits_write
     }
 
     /// Sets the resource the request names, for requests that are decoded after they are admitted.

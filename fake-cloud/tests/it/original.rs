@@ -14,10 +14,17 @@ const ANY: &str = "(any)";
 /// `type` of a handler error.
 const PROBLEM: &str = "https://www.w3.org/Protocols/HTTP/HTRESP.html";
 
+/// Number of calls in the recorded conversation.
+const RECORDED_CALLS: usize = 60;
+/// Number of states in it: of records, of the session of an ended worker, and of the first session of a page.
+const RECORDED_STATES: usize = 16;
+
 /// One line of the recorded conversation.
 enum Line {
     /// A request and its answer.
     Call(Call),
+    /// A request that reads the state after an answer.
+    Reads(Call),
     /// Fields of a record as the API shows it; null is an absent field.
     Shows(&'static str, Value),
     /// Fields of a record that the API does not show.
@@ -37,8 +44,8 @@ struct Call {
 enum Answer {
     /// The same keys, recursively, and the same values where they are not [`ANY`].
     Json(Value),
-    /// A list whose first member has these fields, and maybe more: the record was cut here.
-    ListPrefix(Value),
+    /// A body that begins with this text: the record was cut there.
+    Prefix(&'static str),
     /// A list of this length, whose members have these statuses.
     Sessions(usize, &'static [&'static str]),
     Text(&'static str),
@@ -64,6 +71,13 @@ fn get(label: &'static str, path: &'static str, status: u16, answer: Answer) -> 
 
 fn post(label: &'static str, path: &'static str, body: Value, status: u16, answer: Answer) -> Line {
     call(label, Method::POST, path, Some(body), status, answer)
+}
+
+fn read(label: &'static str, path: &'static str, answer: Answer) -> Line {
+    match get(label, path, 200, answer) {
+        Line::Call(call) => Line::Reads(call),
+        other => other,
+    }
 }
 
 fn with_headers(line: Line, headers: &[(&'static str, &'static str)]) -> Line {
@@ -112,12 +126,12 @@ fn status_answer(id: &str, status: &str, desired: &str, instance: &str) -> Answe
 
 fn records() -> Vec<Line> {
     let listed = || {
-        Answer::ListPrefix(json!({
-            "id": "a", "name": "r", "aws_region": "us-east-1", "aws_instance_id": "i-1", "instance_type": "t3.small",
-            "state_version": 0, "status": "running", "desired_status": "running", "service_status": "unavailable",
-            "ami_id": "ami-1", "ami_name": "cisco-cml2.9-x", "ami_description": "CML 2.9",
-            "ami_creation_date": "2026-01-01", "template_name": "small", "public_ip": "203.0.113.1",
-        }))
+        Answer::Prefix(concat!(
+            r#"[{"id":"a","name":"r","aws_region":"us-east-1","aws_instance_id":"i-1","instance_type":"t3.small","#,
+            r#""state_version":0,"status":"running","desired_status":"running","service_status":"unavailable","#,
+            r#""ami_id":"ami-1","ami_name":"cisco-cml2.9-x","ami_description":"CML 2.9","#,
+            r#""ami_creation_date":"2026-01-01","template_name":"small","public_ip":"203.0.113.1","priva"#,
+        ))
     };
     let workers = "/api/internal/workers";
     vec![
@@ -394,10 +408,9 @@ fn terminations() -> Vec<Line> {
             500,
             problem(500, "Internal Server Error", &format!("Failed to mark worker as terminated: {LOOKUP}")),
         ),
-        get(
+        read(
             "session of the terminated worker",
             "/api/internal/lablet-sessions/?worker_id=t",
-            200,
             Answer::Sessions(1, &["running"]),
         ),
         post(
@@ -426,15 +439,14 @@ fn sessions() -> Vec<Line> {
             200,
             Answer::Sessions(100, &["expired"]),
         ),
-        get(
+        read(
             "first session",
             "/api/internal/lablet-sessions/?worker_id=q&limit=1",
-            200,
-            Answer::ListPrefix(json!({
+            Answer::Json(json!([{
                 "id": "s-old-000", "definition_id": "d-1", "definition_name": "ccna", "definition_version": "1.0",
                 "owner_id": "operator", "status": "expired", "worker_id": "q", "timeslot_start": ANY,
                 "timeslot_end": ANY, "created_at": ANY, "is_active": false, "is_terminal": true,
-            })),
+            }])),
         ),
         get(
             "all sessions",
@@ -634,60 +646,76 @@ async fn start() -> FakeCloud {
     cloud
 }
 
-/// Asserts that a value has the same keys as the expected one, and the same values where they are known.
-fn assert_same(label: &str, found: &Value, expected: &Value) {
-    match (found, expected) {
-        (_, Value::String(any)) if any == ANY => {}
-        (Value::Object(found), Value::Object(expected)) => {
-            assert!(found.keys().eq(expected.keys()), "{label}: {found:?}, not {expected:?}");
-            expected.iter().for_each(|(key, value)| assert_same(label, &found[key], value));
-        }
-        (Value::Array(found), Value::Array(expected)) => {
-            assert_eq!(found.len(), expected.len(), "{label}: {found:?}");
-            found.iter().zip(expected).for_each(|(found, expected)| assert_same(label, found, expected));
-        }
-        (found, expected) => assert_eq!(found, expected, "{label}"),
-    }
-}
+/// Where the fake answers differently, with the labels of the lines.
+#[derive(Default)]
+struct Differences(Vec<String>);
 
-/// Asserts that a value has the expected fields, and maybe more. An expected null is an absent field.
-fn assert_has(label: &str, found: &Value, expected: &Value) {
-    for (key, value) in expected.as_object().expect("an object") {
-        assert_same(&format!("{label}, {key}"), &found[key], if value == ANY { &found[key] } else { value });
-        assert_eq!(found[key].is_null(), value.is_null(), "{label}, {key}: {found}");
-    }
-}
-
-async fn assert_answer(cloud: &FakeCloud, client: &reqwest::Client, call: Call) {
-    let base = &cloud.endpoints().control_plane_url;
-    let mut request = client.request(call.method, format!("{base}{}", call.path));
-    for (name, value) in call.headers {
-        request = request.header(name, value);
-    }
-    if let Some(body) = &call.body {
-        request = request.json(body);
-    }
-    let response = request.send().await.expect("a response");
-    let label = call.label;
-    let status = response.status().as_u16();
-    let location = response.headers().get("location").and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let text = response.text().await.expect("a body");
-    assert_eq!(status, call.status, "{label}: {text}");
-    let parsed = || serde_json::from_str::<Value>(&text).unwrap_or_else(|error| panic!("{label}: {error}: {text}"));
-    match call.answer {
-        Answer::Json(expected) => assert_same(label, &parsed(), &expected),
-        Answer::ListPrefix(expected) => assert_has(label, &parsed()[0], &expected),
-        Answer::Sessions(count, statuses) => {
-            let found = parsed();
-            let list = found.as_array().expect("a list");
-            let mut seen: Vec<&str> = list.iter().filter_map(|session| session["status"].as_str()).collect();
-            seen.dedup();
-            assert_eq!((list.len(), seen.as_slice()), (count, statuses), "{label}");
+impl Differences {
+    fn expect(&mut self, is_same: bool, difference: impl FnOnce() -> String) {
+        if !is_same {
+            self.0.push(difference());
         }
-        Answer::Text(expected) => assert_eq!(text, expected, "{label}"),
-        Answer::Redirect(path) => {
-            assert_eq!(text, "", "{label}");
-            assert_eq!(location, Some(format!("{base}{path}")), "{label}");
+    }
+
+    /// Compares a value with the expected one: the same keys, and the same values where they are known.
+    fn compare(&mut self, label: &str, found: &Value, expected: &Value) {
+        match (found, expected) {
+            (_, Value::String(any)) if any == ANY => {}
+            (Value::Object(found), Value::Object(expected)) => {
+                self.expect(found.keys().eq(expected.keys()), || format!("{label}: {found:?}, not {expected:?}"));
+                for (key, value) in expected.iter().filter(|(key, _)| found.contains_key(*key)) {
+                    self.compare(label, &found[key], value);
+                }
+            }
+            (Value::Array(found), Value::Array(expected)) => {
+                self.expect(found.len() == expected.len(), || format!("{label}: {found:?}, not {expected:?}"));
+                found.iter().zip(expected).for_each(|(found, expected)| self.compare(label, found, expected));
+            }
+            (found, expected) => self.expect(found == expected, || format!("{label}: {found}, not {expected}")),
+        }
+    }
+
+    /// Compares some fields of a record. An expected null is an absent field.
+    fn compare_fields(&mut self, id: &str, record: &Value, expected: &Value) {
+        for (key, value) in expected.as_object().expect("an object") {
+            self.compare(&format!("record {id}, {key}"), &record[key], value);
+            self.expect(record[key].is_null() == value.is_null(), || format!("record {id}, {key}: {record}"));
+        }
+    }
+
+    /// Makes a call and compares the response.
+    async fn call(&mut self, cloud: &FakeCloud, client: &reqwest::Client, call: Call) {
+        let base = &cloud.endpoints().control_plane_url;
+        let mut request = client.request(call.method, format!("{base}{}", call.path));
+        for (name, value) in call.headers {
+            request = request.header(name, value);
+        }
+        if let Some(body) = &call.body {
+            request = request.json(body);
+        }
+        let response = request.send().await.expect("a response");
+        let label = call.label;
+        let status = response.status().as_u16();
+        let location = response.headers().get("location").and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let text = response.text().await.expect("a body");
+        self.expect(status == call.status, || format!("{label}: {status}, not {}: {text}", call.status));
+        let parsed =
+            || serde_json::from_str::<Value>(&text).unwrap_or_else(|error| json!({"not JSON": error.to_string()}));
+        match call.answer {
+            Answer::Json(expected) => self.compare(label, &parsed(), &expected),
+            Answer::Prefix(expected) => self.expect(text.starts_with(expected), || format!("{label}: {text}")),
+            Answer::Sessions(count, statuses) => {
+                let found = parsed();
+                let list = found.as_array().map(Vec::as_slice).unwrap_or_default();
+                let mut seen: Vec<&str> = list.iter().filter_map(|session| session["status"].as_str()).collect();
+                seen.dedup();
+                self.expect((list.len(), seen.as_slice()) == (count, statuses), || format!("{label}: {seen:?}"));
+            }
+            Answer::Text(expected) => self.expect(text == expected, || format!("{label}: {text}")),
+            Answer::Redirect(path) => {
+                let is_same = text.is_empty() && location == Some(format!("{base}{path}"));
+                self.expect(is_same, || format!("{label}: {location:?}, {text:?}"));
+            }
         }
     }
 }
@@ -698,21 +726,35 @@ async fn every_recorded_answer_is_the_same() {
     let client = reqwest::Client::builder().no_proxy().redirect(Policy::none()).build().expect("a client");
     let parts =
         [records(), statuses(), reports(), licenses(), drains(), terminations(), sessions(), idle_checks(), others()];
+    let (mut calls, mut states, mut differences) = (0, 0, Differences::default());
     for line in parts.into_iter().flatten() {
         match line {
-            Line::Call(call) => assert_answer(&cloud, &client, call).await,
+            Line::Call(call) => {
+                calls += 1;
+                differences.call(&cloud, &client, call).await;
+            }
+            Line::Reads(call) => {
+                states += 1;
+                differences.call(&cloud, &client, call).await;
+            }
             Line::Shows(id, fields) => {
+                states += 1;
                 let url = format!("{}/api/internal/workers/{id}", cloud.endpoints().control_plane_url);
                 let record = client.get(url).header("X-API-Key", "lcm-dev-key").send().await.expect("a response");
-                assert_has(id, &record.json().await.expect("JSON"), &fields);
+                differences.compare_fields(id, &record.json().await.expect("JSON"), &fields);
             }
             Line::Stores(id, fields) => {
+                states += 1;
                 let record = Value::Object(cloud.worker(id).expect("a record").fields().clone());
-                assert_has(id, &record, &fields);
+                differences.compare_fields(id, &record, &fields);
             }
         }
     }
     cloud.stop().await;
+    let found = &differences.0;
+    println!("{calls} calls, {states} states of records, {} differences", found.len());
+    assert!(found.is_empty(), "{} differences:\n{}", found.len(), found.join("\n"));
+    assert_eq!((calls, states), (RECORDED_CALLS, RECORDED_STATES), "every line of the record has its case");
 }
 
 /// Keys of a worker or a session in etcd, without the prefix, with their values.

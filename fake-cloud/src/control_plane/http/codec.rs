@@ -25,6 +25,17 @@ pub struct ApiRequest {
     query: Vec<(String, String)>,
     if_match: Option<String>,
     body: Bytes,
+    steps: WriteSteps,
+}
+
+/// Steps of a write that are carried out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::control_plane) enum WriteSteps {
+    /// The whole write.
+    #[default]
+    All,
+    /// Only the first step, after which the request fails.
+    FirstOnly,
 }
 
 impl ApiRequest {
@@ -36,7 +47,17 @@ impl ApiRequest {
         let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
             .map_err(|error| ApiError::invalid("(query)", &error.to_string().into(), "name=value pairs in UTF-8"))?;
         let if_match = parts.headers.get(IF_MATCH).map(|value| value.to_str().unwrap_or_default().trim().to_owned());
-        Ok(Self { subject, query: query.0, if_match, body })
+        Ok(Self { subject, query: query.0, if_match, body, steps: WriteSteps::All })
+    }
+
+    /// Sets the steps of a write.
+    pub(in crate::control_plane) fn with_steps(self, steps: WriteSteps) -> Self {
+        Self { steps, ..self }
+    }
+
+    /// Steps of the write that are carried out.
+    pub(in crate::control_plane) fn steps(&self) -> WriteSteps {
+        self.steps
     }
 
     /// Id in the path.

@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use tokio::net::TcpListener;
 
+pub(in crate::control_plane) use self::codec::WriteSteps;
 pub use self::codec::{ApiRequest, ApiResponse};
 pub use self::endpoints::{ENDPOINTS, Endpoint, Verb};
 
@@ -25,7 +26,7 @@ use super::original::{self, Rejection};
 use super::records::Records;
 use super::settings::Generation;
 use crate::body::{self, BodyProblem};
-use crate::http_server::{self, Gate};
+use crate::http_server::{self, Gate, cut_connection};
 use crate::middleware::{ErrorCode, InjectedError, Middleware, Protocol, RequestInfo};
 use crate::service::Service;
 
@@ -118,8 +119,11 @@ impl Server {
         let operation = endpoint.map_or("unknown", |endpoint| endpoint.operation);
         let mut info = request_info(operation, &parts);
         info.subjects.extend(subject.clone());
-        let work = self.dispatch(endpoint, subject, parts, body);
-        self.respond(info, work).await
+        let active = self.options.middleware.begin(info, self.records.clock().now());
+        let steps = if active.splits_write() { WriteSteps::FirstOnly } else { WriteSteps::All };
+        let work = self.dispatch(endpoint, subject, parts, body, steps);
+        let responded = active.respond(self.records.clock(), &self.protocol(), work).await;
+        responded.unwrap_or_else(cut_connection)
     }
 
     async fn dispatch(
@@ -128,6 +132,7 @@ impl Server {
         subject: Option<String>,
         parts: Parts,
         body: Body,
+        steps: WriteSteps,
     ) -> Response {
         let Some(endpoint) = endpoint else {
             return self.error_response(&ApiError::NoSuchPath(parts.uri.path().to_owned()));
@@ -145,7 +150,7 @@ impl Server {
             }
         };
         let call = match ApiRequest::new(subject, &parts, body) {
-            Ok(call) => call,
+            Ok(call) => call.with_steps(steps),
             Err(error) => return self.error_response(&error),
         };
         match endpoint.handler {
@@ -168,8 +173,11 @@ impl Server {
     }
 
     async fn respond(&self, info: RequestInfo<'static>, work: impl Future<Output = Response>) -> Response {
-        let protocol = ControlPlaneProtocol { generation: self.generation() };
-        self.options.middleware.handle(self.records.clock(), info, &protocol, work).await
+        self.options.middleware.handle(self.records.clock(), info, &self.protocol(), work).await
+    }
+
+    fn protocol(&self) -> ControlPlaneProtocol {
+        ControlPlaneProtocol { generation: self.generation() }
     }
 
     fn generation(&self) -> Generation {

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
+pub(crate) use self::rejection::WRITE_CONFLICT;
 pub(in crate::control_plane) use self::rejection::{Rejection, problem};
 
 use self::rejection::LOOKUP_FAILURE;
@@ -22,7 +23,7 @@ use self::writes::{CmlData, EC2_DETAILS, Paused};
 use super::enums;
 use super::error::ApiError;
 use super::fleet::WorkerFilter;
-use super::http::{Access, ApiRequest, ApiResponse, Endpoint, Handler, Verb};
+use super::http::{Access, ApiRequest, ApiResponse, Endpoint, Handler, Verb, WriteSteps};
 use super::input::Input;
 use super::license::{LicenseOperation, LicenseStep};
 use super::records::Records;
@@ -127,7 +128,7 @@ fn list_workers(records: &Records, request: &ApiRequest) -> Answer {
     };
     let ids = session_ids(records);
     let of = |id: &str| ids.get(id).map_or(&[][..], Vec::as_slice);
-    let workers: Vec<Value> =
+    let workers: Vec<view::Ordered> =
         records.workers(&filter).iter().map(|worker| view::worker(worker, of(worker.id()))).collect();
     Ok(ApiResponse::json(&workers))
 }
@@ -146,9 +147,14 @@ fn write_status(records: &Records, request: &ApiRequest) -> Answer {
     body.finish()?;
     let status = enums::parse_status("status", &status)
         .map_err(|_| Rejection::handler(StatusCode::BAD_REQUEST, format!("Invalid status value: {status}")))?;
+    // The status and the instance id are saved one after the other.
+    let is_cut = instance.is_some() && request.steps() == WriteSteps::FirstOnly;
     let worker = records
-        .original_status(request.subject(), status, instance)
+        .original_status(request.subject(), status, instance.filter(|_| !is_cut))
         .map_err(|error| unless_unknown(error, Rejection::lookup("Unexpected error: ")))?;
+    if is_cut {
+        return Err(Rejection::write_conflict());
+    }
     Ok(ApiResponse::json(&json!({
         "worker_id": worker.id(), "status": worker.status(), "desired_status": view::desired(&worker),
         "instance_state": worker.status(), "instance_id": worker.instance_id(), "aws_region": worker.text("aws_region"),
@@ -272,6 +278,7 @@ fn report_cml_data(records: &Records, request: &ApiRequest) -> Answer {
         ready: body.boolean("ready", Flag::False).into(),
         system_info: body.object("system_info"),
         system_health: body.object("system_health"),
+        license_info: body.object("license_info"),
         uptime_seconds: body.any("uptime_seconds"),
         labs_count: body.integer("labs_count", 0),
     };

@@ -11,6 +11,9 @@ use crate::middleware::ErrorCode;
 /// Detail of every 500 for an unknown worker.
 pub(super) const LOOKUP_FAILURE: &str = "'str' object has no attribute '__name__'";
 
+/// Detail of the 500 for a record that another request has saved since it was read.
+pub(crate) const WRITE_CONFLICT: &str = "Unexpected error: the record was saved by another request";
+
 /// Base of the `type` of a handler error.
 const PROBLEM_TYPE: &str = "https://www.w3.org/Protocols/HTTP/HTRESP.html";
 
@@ -35,6 +38,11 @@ impl Rejection {
     /// 500 of a handler that failed to look up a worker; `context` precedes the detail.
     pub(super) fn lookup(context: &str) -> Self {
         Self::handler(StatusCode::INTERNAL_SERVER_ERROR, format!("{context}{LOOKUP_FAILURE}"))
+    }
+
+    /// 500 of a handler whose record another request has saved meanwhile.
+    pub(super) fn write_conflict() -> Self {
+        Self::handler(StatusCode::INTERNAL_SERVER_ERROR, WRITE_CONFLICT)
     }
 
     /// 404 of a handler that looks up an entity properly.

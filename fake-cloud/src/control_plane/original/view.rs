@@ -1,13 +1,44 @@
 //! Records as the original server returns them: flat, without nulls and without the fields of later servers.
 
 use chrono::{DateTime, Utc};
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use crate::control_plane::input::parse_time;
 use crate::control_plane::worker::Worker;
 
+/// The first fields of a worker, in the order of the response. The others follow.
+const FIRST_FIELDS: [&str; 16] = [
+    "id",
+    "name",
+    "aws_region",
+    "aws_instance_id",
+    "instance_type",
+    "state_version",
+    "status",
+    "desired_status",
+    "service_status",
+    "ami_id",
+    "ami_name",
+    "ami_description",
+    "ami_creation_date",
+    "template_name",
+    "public_ip",
+    "private_ip",
+];
+
+/// A JSON object whose fields have an order.
+#[derive(Debug)]
+pub(super) struct Ordered(Vec<(String, Value)>);
+
+impl Serialize for Ordered {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(field, value)| (field, value)))
+    }
+}
+
 /// Fields of a worker that are returned as they are stored.
-const WORKER_FIELDS: [&str; 22] = [
+const WORKER_FIELDS: [&str; 23] = [
     "id",
     "name",
     "aws_region",
@@ -27,6 +58,7 @@ const WORKER_FIELDS: [&str; 22] = [
     "cml_uptime_seconds",
     "cml_system_info",
     "cml_system_health",
+    "cml_license_info",
     "poll_interval",
     "next_refresh_at",
     "declared_capacity",
@@ -36,7 +68,7 @@ const WORKER_FIELDS: [&str; 22] = [
 const WORKER_TIMES: [&str; 3] = ["created_at", "updated_at", "terminated_at"];
 
 /// Returns a worker. Its guard, its notes, its origin and its pending license operation are not part of the record.
-pub(super) fn worker(worker: &Worker, session_ids: &[String]) -> Value {
+pub(super) fn worker(worker: &Worker, session_ids: &[String]) -> Ordered {
     let mut view: Map<String, Value> = WORKER_FIELDS
         .iter()
         .filter_map(|field| Some(((*field).to_owned(), worker.get(field)?.clone())))
@@ -55,13 +87,18 @@ pub(super) fn worker(worker: &Worker, session_ids: &[String]) -> Value {
         ("license_token", license("token")),
         ("cpu_utilization", utilization(worker, "cpu").map(Value::from)),
         ("memory_utilization", utilization(worker, "memory").map(Value::from)),
+        ("network_in_bytes", worker.get("cloudwatch_network_in_bytes").cloned()),
+        ("network_out_bytes", worker.get("cloudwatch_network_out_bytes").cloned()),
     ];
     for (field, value) in derived.into_iter().chain(times) {
         if let Some(value) = value.filter(|value| !value.is_null()) {
             view.insert(field.into(), value);
         }
     }
-    view.into()
+    let first = FIRST_FIELDS.iter().filter_map(|field| view.remove_entry(*field));
+    let mut ordered: Vec<(String, Value)> = first.collect();
+    ordered.extend(view);
+    Ordered(ordered)
 }
 
 /// Returns the desired status, which every worker of the original server has.

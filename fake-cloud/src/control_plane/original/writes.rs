@@ -19,7 +19,13 @@ pub(super) const EC2_DETAILS: [&str; 7] =
 /// Addresses of a worker.
 const ADDRESSES: [&str; 3] = ["public_ip", "private_ip", "ip_address"];
 /// Figures that a stop clears.
-const METRICS: [&str; 3] = ["cloudwatch_cpu_utilization", "cloudwatch_memory_utilization", "cml_system_info"];
+const METRICS: [&str; 5] = [
+    "cloudwatch_cpu_utilization",
+    "cloudwatch_memory_utilization",
+    "cloudwatch_network_in_bytes",
+    "cloudwatch_network_out_bytes",
+    "cml_system_info",
+];
 
 /// CML data, which is replaced as a whole.
 #[derive(Debug, Clone)]
@@ -28,6 +34,7 @@ pub(super) struct CmlData {
     pub(super) ready: Value,
     pub(super) system_info: Option<Map<String, Value>>,
     pub(super) system_health: Option<Map<String, Value>>,
+    pub(super) license_info: Option<Map<String, Value>>,
     pub(super) uptime_seconds: Option<Value>,
     pub(super) labs_count: i64,
 }
@@ -121,6 +128,9 @@ impl Records {
                     draft.worker.set(&format!("cloudwatch_{resource}_utilization"), value.clone());
                 }
             }
+            for (field, value) in ec2.iter().filter(|(field, value)| field.starts_with("network") && !value.is_null()) {
+                draft.worker.set(&format!("cloudwatch_{field}"), value.clone());
+            }
             for (field, value) in refresh {
                 if let Some(value) = value {
                     draft.worker.set(field, value);
@@ -150,6 +160,7 @@ impl Records {
                 ("cml_ready", data.ready),
                 ("cml_system_info", data.system_info.map_or(Value::Null, Value::Object)),
                 ("cml_system_health", health),
+                ("cml_license_info", data.license_info.map_or(Value::Null, Value::Object)),
                 ("cml_uptime_seconds", data.uptime_seconds.unwrap_or_default()),
                 ("cml_labs_count", data.labs_count.into()),
             ] {
