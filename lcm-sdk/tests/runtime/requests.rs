@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lcm_sdk::controller::Shutdown;
+use async_trait::async_trait;
+use lcm_sdk::controller::{Shutdown, WatchConfig, WatchState};
+use lcm_sdk::ports::{Claim, Coordination, Lease, LeaseId, Listing, Renewal, WatchStream};
 use lcm_sdk::providers::memory::{Fault, MemoryCoordination};
 use lcm_sdk::reconciler::Mode;
 use lcm_sdk::telemetry::Telemetry;
@@ -18,6 +20,43 @@ const LICENSE: &str = "/lcm/workers/w-1/license";
 const REGISTER: &str = r#"{"operation": "register", "token": "hunter2", "reregister": false}"#;
 const ADDRESS: &str = "10.0.0.1";
 
+/// An etcd behind a proxy that does not pass on the watch of the workers.
+struct WithoutWatch(MemoryCoordination);
+
+#[async_trait]
+impl Coordination for WithoutWatch {
+    async fn grant(&self, ttl: Duration) -> Result<Lease, CallFailure> {
+        self.0.grant(ttl).await
+    }
+
+    async fn renew(&self, lease: LeaseId) -> Result<Renewal, CallFailure> {
+        self.0.renew(lease).await
+    }
+
+    async fn revoke(&self, lease: LeaseId) -> Result<(), CallFailure> {
+        self.0.revoke(lease).await
+    }
+
+    async fn claim(&self, key: &str, value: &str, lease: LeaseId) -> Result<Claim, CallFailure> {
+        self.0.claim(key, value, lease).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Listing, CallFailure> {
+        self.0.list(prefix).await
+    }
+
+    async fn watch(&self, prefix: &str, from_revision: i64) -> Result<Box<dyn WatchStream>, CallFailure> {
+        if prefix.ends_with("/workers/") {
+            return Err(CallFailure::new(FailureKind::Unreachable, "no streams"));
+        }
+        self.0.watch(prefix, from_revision).await
+    }
+
+    async fn value(&self, key: &str) -> Result<Option<String>, CallFailure> {
+        Coordination::value(&self.0, key).await
+    }
+}
+
 struct Running {
     harness: Harness,
     etcd: MemoryCoordination,
@@ -27,7 +66,21 @@ struct Running {
 impl Running {
     /// A controller of one running worker, after its first reconciles.
     async fn start(config: WorkerControllerConfig, earlier: &[(&str, &str)]) -> Self {
-        let (harness, etcd) = (Harness::new(), MemoryCoordination::new());
+        let etcd = MemoryCoordination::new();
+        Self::start_with(etcd.clone(), Arc::new(etcd), config, earlier).await
+    }
+
+    async fn start_on(etcd: WithoutWatch, config: WorkerControllerConfig, earlier: &[(&str, &str)]) -> Self {
+        Self::start_with(etcd.0.clone(), Arc::new(etcd), config, earlier).await
+    }
+
+    async fn start_with(
+        etcd: MemoryCoordination,
+        coordination: Arc<dyn Coordination>,
+        config: WorkerControllerConfig,
+        earlier: &[(&str, &str)],
+    ) -> Self {
+        let harness = Harness::new();
         harness.worker(1, WorkerStatus::Running, Ec2State::Running);
         harness.control_plane.edit(&worker_id(1), |worker| worker.is_idle_detection_enabled = false);
         for (key, value) in earlier {
@@ -36,7 +89,7 @@ impl Running {
         let controller = WorkerController::new(
             harness.ports(),
             harness.policy.clone(),
-            Some(Arc::new(etcd.clone())),
+            Some(coordination),
             config.without_discovery(),
             Telemetry::default(),
         );
@@ -81,6 +134,31 @@ async fn request_is_answered_without_a_watch() {
     running.etcd.put(SYNC, REQUEST);
     pass_time(35).await;
     assert_eq!(running.calls("clear_sync w-1"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_is_answered_while_the_watch_is_down() {
+    let watch = WatchConfig::new(["/lcm/workers/"]).with_max_reconnect_attempts(1);
+    let etcd = WithoutWatch(MemoryCoordination::new());
+    let running = Running::start_on(etcd, WorkerControllerConfig::default().with_watch(watch), &[]).await;
+    assert_eq!(running.controller.watch_state(), Some(WatchState::GivenUp));
+    running.etcd.put(SYNC, REQUEST);
+    running.etcd.put(LICENSE, REGISTER);
+    pass_time(65).await;
+    assert!(running.calls("clear_sync w-1") > 0);
+    assert_eq!(running.calls("register"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_in_a_gap_of_the_watch_is_answered() {
+    let running = Running::start(WorkerControllerConfig::default(), &[]).await;
+    running.etcd.stall_watches();
+    running.etcd.put(SYNC, REQUEST);
+    running.etcd.put("/elsewhere", "");
+    running.etcd.compact();
+    running.etcd.resume_watches();
+    pass_time(10).await;
+    assert_eq!(running.calls("clear_sync w-1"), 1, "before the next cycle of polling");
 }
 
 #[tokio::test(start_paused = true)]

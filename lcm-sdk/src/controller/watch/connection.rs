@@ -31,6 +31,8 @@ struct Progress {
     failed: u32,
     /// Start of the current connection.
     connected: Option<Instant>,
+    /// Whether changes before `seen` are missing from the history.
+    has_gap: bool,
 }
 
 /// Why a watch ended.
@@ -44,7 +46,7 @@ enum Lost {
 impl<H: Fn(WatchEvent) + Send + Sync> Connection<'_, H> {
     /// Watches without end. Every event is handled as soon as it is received, so the future can be dropped at any time.
     pub(super) async fn keep(&self) {
-        let mut progress = Progress { seen: None, failed: 0, connected: None };
+        let mut progress = Progress { seen: None, failed: 0, connected: None, has_gap: false };
         loop {
             let lost = self.watch(&mut progress).await;
             self.states.set(self.number, WatchState::Connecting);
@@ -116,11 +118,15 @@ impl<H: Fn(WatchEvent) + Send + Sync> Connection<'_, H> {
                 self.telemetry.count_anomaly(Anomaly::WatchRelisted);
                 let newer = listing.keys.iter().filter(|(_, modified)| *modified > seen);
                 newer.for_each(|(key, _)| self.changed(key));
+                if progress.has_gap {
+                    self.note(&listing);
+                    (self.handler)(WatchEvent::Resync(ResyncCause::Compacted));
+                }
                 // Not from the listing on: a deleted key is in no listing, but in the history.
                 seen
             }
         };
-        progress.seen = Some(seen);
+        (progress.seen, progress.has_gap) = (Some(seen), false);
         let stream = self.coordination.watch(self.prefix, seen + 1).await.map_err(Lost::Failed)?;
         progress.connected = Some(Instant::now());
         self.states.set(self.number, WatchState::Connected);
@@ -145,9 +151,8 @@ impl<H: Fn(WatchEvent) + Send + Sync> Connection<'_, H> {
             WatchUpdate::Progress { .. } => ControlFlow::Continue(()),
             WatchUpdate::Compacted { revision } => {
                 info!(target: "lcm::watch", prefix = self.prefix, revision, "the history is compacted: listing again");
-                (self.handler)(WatchEvent::Resync(ResyncCause::Compacted));
-                // The resync covers all changes up to here.
-                progress.seen = progress.seen.max(Some(revision - 1));
+                // The resync after the next listing covers all changes up to here.
+                (progress.seen, progress.has_gap) = (progress.seen.max(Some(revision - 1)), true);
                 ControlFlow::Break(Lost::Compacted)
             }
             WatchUpdate::Ended(failure) => ControlFlow::Break(Lost::Failed(failure)),
