@@ -11,6 +11,7 @@ mod launch;
 mod leaders;
 mod license;
 mod lifecycle;
+mod notes;
 mod orphans;
 mod secrets;
 mod sharding;

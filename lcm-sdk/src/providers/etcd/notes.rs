@@ -13,8 +13,10 @@ use crate::lifecycle::ids::WorkerId;
 use crate::lifecycle::time::Timestamp;
 use crate::ports::{Fence, NotesListing, NotesStore, StoredNotes};
 
-/// Documents per page of a list. One has a few kilobytes at most, and a gRPC message may have four megabytes.
-const PAGE: i64 = 500;
+/// Documents per page of a list. A fleet fits on one page.
+const PAGE: i64 = 10_000;
+/// Maximum length of a page in bytes. One document has a few kilobytes at most.
+const MAX_PAGE_BYTES: usize = 64 << 20;
 
 /// A [`NotesStore`] backed by an etcd cluster, with the keys `{prefix}/workers/{id}`.
 ///
@@ -74,8 +76,10 @@ impl NotesStore for EtcdNotes {
         loop {
             let page = GetOptions::new().with_range(end.clone()).with_limit(PAGE).with_revision(at);
             let (first, page) = (&from, &page);
-            let send =
-                move |client: Client| async move { client.kv_client().get(first.clone(), Some(page.clone())).await };
+            let send = move |client: Client| async move {
+                let mut kv = client.kv_client().max_decoding_message_size(MAX_PAGE_BYTES);
+                kv.get(first.clone(), Some(page.clone())).await
+            };
             let response = self.members.call("list notes", send).await?;
             if at == 0 {
                 at = revision(response.header())?;
