@@ -308,12 +308,15 @@ struct CloudFields {
     cpu_utilization: Option<f64>,
     memory_utilization: Option<f64>,
     disk_utilization: Option<f64>,
+    network_in_bytes: Option<f64>,
+    network_out_bytes: Option<f64>,
 }
 
 /// Reads utilization: an `lcm.CloudMetrics` or a dict.
 pub(crate) fn read_cloud_metrics(given: &Bound<'_, PyAny>, path: &str) -> PyResult<CloudMetrics> {
-    let CloudFields { cpu_utilization, memory_utilization, disk_utilization } = read_json(given, path)?;
-    Ok(CloudMetrics { cpu_utilization, memory_utilization, disk_utilization })
+    let CloudFields { cpu_utilization, memory_utilization, disk_utilization, network_in_bytes, network_out_bytes } =
+        read_json(given, path)?;
+    Ok(CloudMetrics { cpu_utilization, memory_utilization, disk_utilization, network_in_bytes, network_out_bytes })
 }
 
 #[derive(Deserialize, Default)]
@@ -325,12 +328,32 @@ struct CmlFields {
     ready: Option<bool>,
     system_info: Option<Map<String, Value>>,
     system_health: Option<Map<String, Value>>,
+    license_info: Option<Map<String, Value>>,
+    uptime_seconds: Option<u64>,
 }
 
 /// Reads metrics of CML: an `lcm.CmlMetrics` or a dict.
 pub(crate) fn read_cml_metrics(given: &Bound<'_, PyAny>, path: &str) -> PyResult<CmlMetrics> {
-    let CmlFields { labs_count, nodes_count, cml_version, ready, system_info, system_health } = read_json(given, path)?;
-    Ok(CmlMetrics { labs_count, nodes_count, cml_version, ready, system_info, system_health })
+    let CmlFields {
+        labs_count,
+        nodes_count,
+        cml_version,
+        ready,
+        system_info,
+        system_health,
+        license_info,
+        uptime_seconds,
+    } = read_json(given, path)?;
+    Ok(CmlMetrics {
+        labs_count,
+        nodes_count,
+        cml_version,
+        ready,
+        system_info,
+        system_health,
+        license_info,
+        uptime_seconds,
+    })
 }
 
 #[derive(Deserialize)]

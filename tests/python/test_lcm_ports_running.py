@@ -38,7 +38,13 @@ def test_python_metrics_are_reported(live_cloud: FakeCloud) -> None:
     result = lcm.reconcile(records.records["w-1"], clients=clients)
     assert result.error is None, str(result)
     measured, reported = records.metrics["w-1"]
-    assert measured == {"cpu_utilization": 12.5, "memory_utilization": None, "disk_utilization": None}
+    assert measured == {
+        "cpu_utilization": 12.5,
+        "memory_utilization": None,
+        "disk_utilization": None,
+        "network_in_bytes": None,
+        "network_out_bytes": None,
+    }
     assert (reported["labs_count"], reported["nodes_count"], reported["ready"]) == (1, 2, True)
     assert live_cloud.count() == 0, "no other service was called"
 

@@ -120,14 +120,18 @@ class Template(Data):
 @with_field_docs
 @dataclass(frozen=True, slots=True)
 class CloudMetrics(Data):
-    """Utilization of an instance, in percent."""
+    """Figures of an instance from CloudWatch; None where none are reported."""
 
     cpu_utilization: float | None = None
-    """CPU utilization, or None."""
+    """CPU utilization in percent."""
     memory_utilization: float | None = None
-    """Memory utilization, or None."""
+    """Memory utilization in percent."""
     disk_utilization: float | None = None
-    """Disk utilization, or None."""
+    """Disk utilization in percent."""
+    network_in_bytes: float | None = None
+    """Bytes received in the latest period of five minutes."""
+    network_out_bytes: float | None = None
+    """Bytes sent in the latest period of five minutes."""
 
 
 @with_field_docs
@@ -147,9 +151,13 @@ class CmlMetrics(Data):
     """Capacity and use of the system: ``all_cpu_count``, ``all_memory_total`` and so on, and ``computes``."""
     system_health: Mapping[str, Any] | None = None
     """CML's own verdict on its health."""
+    license_info: Mapping[str, Any] | None = None
+    """Registration, authorization and features of the license, as CML shows them."""
+    uptime_seconds: int | None = None
+    """Seconds since EC2 last started the instance."""
 
     def __post_init__(self) -> None:
-        for name in ("system_info", "system_health"):
+        for name in ("system_info", "system_health", "license_info"):
             object.__setattr__(self, name, _freeze(getattr(self, name)))
 
 

@@ -58,8 +58,9 @@ impl MetricsWorld for Gauges {
 
     async fn report(&self, id: &InstanceId, minutes_ago: i64, metrics: CloudMetrics) {
         let (id, at) = (id.to_string(), self.now - chrono::TimeDelta::minutes(minutes_ago));
-        let CloudMetrics { cpu_utilization, memory_utilization, disk_utilization } = metrics;
-        let measured = (cpu_utilization, memory_utilization, disk_utilization);
+        let CloudMetrics { cpu_utilization, memory_utilization, disk_utilization, network_in_bytes, network_out_bytes } =
+            metrics;
+        let measured = (cpu_utilization, memory_utilization, disk_utilization, network_in_bytes, network_out_bytes);
         let measured = move |py: Python<'_>| cloud_metrics_class(py)?.call1(measured).map(Bound::unbind);
         self.world.call("report", move |py| tuple(py, (id, at, measured(py)?))).await;
     }

@@ -47,7 +47,13 @@ pub async fn suite(world: &dyn MetricsWorld) {
 }
 
 fn all(cpu: f64, memory: f64, disk: f64) -> CloudMetrics {
-    CloudMetrics { cpu_utilization: Some(cpu), memory_utilization: Some(memory), disk_utilization: Some(disk) }
+    CloudMetrics {
+        cpu_utilization: Some(cpu),
+        memory_utilization: Some(memory),
+        disk_utilization: Some(disk),
+        network_in_bytes: Some(cpu * 1000.0),
+        network_out_bytes: Some(memory * 1000.0),
+    }
 }
 
 async fn read(world: &dyn MetricsWorld, ids: &[InstanceId]) -> Vec<Lookup<CloudMetrics>> {

@@ -52,7 +52,7 @@ fn found<T: Clone>(lookup: &Lookup<T>, change: impl FnOnce(&T) -> T) -> Lookup<T
 }
 
 fn cml(cml: &CmlMetrics) -> CmlMetrics {
-    CmlMetrics { system_info: None, system_health: None, ..cml.clone() }
+    CmlMetrics { system_info: None, system_health: None, license_info: None, ..cml.clone() }
 }
 
 /// The parts of a telemetry event that tell activity from the lack of it.

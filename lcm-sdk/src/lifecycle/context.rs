@@ -6,7 +6,7 @@ use super::capabilities::Support;
 use super::decision::{Addresses, Change, Decision};
 use super::event::Event;
 use super::failure::CallFailure;
-use super::instance::{Instance, first_live};
+use super::instance::{ImageDetails, Instance, RecordedImage, first_live};
 use super::lookup::Lookup;
 use super::observation::Observation;
 use super::outcome::Requeue;
@@ -240,14 +240,11 @@ impl<'a> HandlerContext<'a> {
         })
     }
 
-    /// The AMI to describe, if the record of a worker in service lacks it and this reconcile can write it.
+    /// The AMI to describe, if the record of a worker in service lacks a part of it and this reconcile can write it.
     pub(crate) fn lacking_image(self) -> Option<&'a str> {
         let instance = self.observation.instance_of(self.worker)?;
-        let shows = |field: &str| self.worker.extra.get(field).is_some_and(|value| !value.is_null());
         let is_written = match self.worker.status {
-            // The addresses are written with the status.
-            WorkerStatus::Provisioning | WorkerStatus::Starting => true,
-            WorkerStatus::Running => shows("ami_id"),
+            WorkerStatus::Provisioning | WorkerStatus::Starting | WorkerStatus::Running => true,
             WorkerStatus::Pending
             | WorkerStatus::Draining
             | WorkerStatus::Stopping
@@ -257,23 +254,29 @@ impl<'a> HandlerContext<'a> {
             | WorkerStatus::Failed
             | WorkerStatus::Unknown => false,
         };
-        let is_due = is_written && self.worker.ami_name.is_none() && instance.state == Ec2State::Running;
-        instance.image_id.as_deref().filter(|_| is_due)
+        let image_id = instance.image_id.as_deref().filter(|_| is_written && instance.state == Ec2State::Running)?;
+        (!RecordedImage::of(self.worker).is_complete(image_id)).then_some(image_id)
     }
 
-    /// Writes the AMI that was described for a record that lacks it.
+    /// Writes the AMI that was described for a record that lacks a part of it. Its id goes with addresses that are written
+    /// anyway, also if it was not described: a server overwrites all of them together.
     pub(crate) fn note_image(self, decision: Decision) -> Decision {
         let Some(instance) = self.observation.instance_of(self.worker) else { return decision };
         let stays = match decision.transition {
             None => self.worker.status == WorkerStatus::Running,
             Some(transition) => transition.to() == WorkerStatus::Running,
         };
+        let Some(image_id) = self.lacking_image().filter(|_| stays && !decision.checks_idle()) else {
+            return decision;
+        };
         match &instance.image {
-            Some(image) if stays && !decision.checks_idle() && self.lacking_image().is_some() => {
-                decision.with_changes(|changes| {
-                    changes.image = Some(image.clone());
-                    changes.addresses.get_or_insert_with(|| instance.into());
-                })
+            Some(image) if RecordedImage::of(self.worker).lacks(image) => decision.with_changes(|changes| {
+                changes.image = Some(image.clone());
+                changes.addresses.get_or_insert_with(|| instance.into());
+            }),
+            Some(_) | None if decision.changes.as_ref().is_some_and(|changes| changes.addresses.is_some()) => {
+                let image = ImageDetails { id: image_id.to_owned(), ..ImageDetails::default() };
+                decision.with_changes(|changes| changes.image = Some(Box::new(image)))
             }
             Some(_) | None => decision,
         }

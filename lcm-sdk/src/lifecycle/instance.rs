@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::ids::InstanceId;
 use super::status::Ec2State;
 use super::time::Timestamp;
+use super::worker::Worker;
 
 /// The tag that names the worker an instance belongs to.
 pub const WORKER_ID_TAG: &str = "lcm:worker_id";
@@ -130,6 +131,40 @@ pub struct ImageDetails {
     pub description: Option<String>,
     /// Creation date as EC2 writes it.
     pub creation_date: Option<String>,
+}
+
+/// The AMI that a record shows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RecordedImage<'a> {
+    id: Option<&'a str>,
+    name: Option<&'a str>,
+    description: Option<&'a str>,
+    creation_date: Option<&'a str>,
+}
+
+impl<'a> RecordedImage<'a> {
+    pub(crate) fn of(worker: &'a Worker) -> Self {
+        let shown = |field: &str| worker.extra.get(field)?.as_str().filter(|text| !text.is_empty());
+        Self {
+            id: shown("ami_id"),
+            name: worker.ami_name.as_deref(),
+            description: shown("ami_description"),
+            creation_date: shown("ami_creation_date"),
+        }
+    }
+
+    /// Whether the record shows all fields of an AMI.
+    pub(crate) fn is_complete(self, id: &str) -> bool {
+        self.id == Some(id) && self.name.is_some() && self.description.is_some() && self.creation_date.is_some()
+    }
+
+    /// Whether the record lacks a field of a described AMI. Owners need not describe their AMIs.
+    pub(crate) fn lacks(self, image: &ImageDetails) -> bool {
+        self.id != Some(&image.id)
+            || self.name.is_none() && image.name.is_some()
+            || self.description.is_none() && image.description.is_some()
+            || self.creation_date.is_none() && image.creation_date.is_some()
+    }
 }
 
 /// Owners whose AMIs may be launched. Default: the own account.

@@ -141,19 +141,23 @@ impl Observation {
     }
 }
 
-/// Utilization of an instance, in percent; `None` where no agent reports it.
+/// Figures of an instance from CloudWatch; `None` where none are reported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CloudMetrics {
-    /// CPU utilization of the instance.
+    /// CPU utilization of the instance in percent.
     pub cpu_utilization: Option<f64>,
-    /// Memory utilization, from the CloudWatch agent.
+    /// Memory utilization in percent, from the CloudWatch agent.
     pub memory_utilization: Option<f64>,
-    /// Disk utilization, from the CloudWatch agent.
+    /// Disk utilization in percent, from the CloudWatch agent.
     pub disk_utilization: Option<f64>,
+    /// Bytes received in the latest period of five minutes.
+    pub network_in_bytes: Option<f64>,
+    /// Bytes sent in the latest period of five minutes.
+    pub network_out_bytes: Option<f64>,
 }
 
-/// CML's report about its system.
+/// CML's report about its system. `None` is a value that was not read.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CmlMetrics {
@@ -169,4 +173,17 @@ pub struct CmlMetrics {
     pub system_info: Option<Map<String, Value>>,
     /// CML's own verdict on its health.
     pub system_health: Option<Map<String, Value>>,
+    /// Registration, authorization and features of the license, as CML shows them. It contains no token.
+    pub license_info: Option<Map<String, Value>>,
+    /// Seconds since EC2 last started the instance. CML does not report how long it has run.
+    pub uptime_seconds: Option<u64>,
+}
+
+impl CmlMetrics {
+    /// The same report with the time since EC2 last started the instance.
+    #[must_use]
+    pub fn with_uptime(self, instance: &Instance, now: Timestamp) -> Self {
+        let uptime = instance.launched_at.map(|launched_at| (now - launched_at).num_seconds());
+        Self { uptime_seconds: uptime.and_then(|seconds| u64::try_from(seconds).ok()), ..self }
+    }
 }

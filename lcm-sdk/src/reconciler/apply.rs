@@ -294,7 +294,8 @@ pub(super) async fn persist(
             Ok(version) => {
                 context.cache().mark_written(&worker.id, version, WriteKind::Conditional);
                 context.cache().mark_unconfirmed(worker, &record.patch);
-                if let Some(image) = &record.patch.changes.image {
+                // Without a name it was not described, which a later reconcile makes up for.
+                if let Some(image) = record.patch.changes.image.as_ref().filter(|image| image.name.is_some()) {
                     context.cache().mark_image_written(&worker.id, &image.id);
                 }
                 if record.patch.changes.license_report.is_some_and(LicenseReport::is_final) {

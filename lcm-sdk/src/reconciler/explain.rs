@@ -286,7 +286,11 @@ fn parts(seen: &Observation) -> Vec<ObservedPart> {
                 let percent =
                     |value: Option<f64>| value.map_or("not reported".to_owned(), |value| format!("{value:.0} %"));
                 let (cpu, memory) = (percent(metrics.cpu_utilization), percent(metrics.memory_utilization));
-                format!("CPU {cpu}, memory {memory}, disk {}", percent(metrics.disk_utilization))
+                let bytes =
+                    |value: Option<f64>| value.map_or("not reported".to_owned(), |bytes| format!("{bytes:.0} B"));
+                let (received, sent) = (bytes(metrics.network_in_bytes), bytes(metrics.network_out_bytes));
+                let disk = percent(metrics.disk_utilization);
+                format!("CPU {cpu}, memory {memory}, disk {disk}, network in {received}, out {sent}")
             }),
             Query::Cml => said(&seen.cml, |cml| {
                 let count = |value: Option<u64>| value.map_or("?".to_owned(), |value| value.to_string());

@@ -55,7 +55,7 @@ pub(super) async fn observe(
     observed
 }
 
-/// Adds the AMI to the instance if the record lacks it. A failed call is left to the next reconcile.
+/// Adds the AMI to the instance if the record lacks a part of it. A failed call is left to the next reconcile.
 async fn add_image(context: &Context, worker: &Worker, observation: &mut Observation, now: Timestamp) {
     let Some(image_id) = lacking_image(worker, observation, context.policy(), now).map(str::to_owned) else { return };
     let Ok(region) = context.region(worker) else { return };

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::lifecycle::instance::ImageDetails;
 use crate::lifecycle::lookup::Lookup;
@@ -12,11 +14,14 @@ use crate::ports::Compute;
 /// Number of cached AMIs per region above which the cache starts anew.
 const MAX_CACHED: usize = 1_000;
 
+/// Time for which a failed call is not repeated. Every reconcile of a worker whose AMI is unknown requests it again.
+const RETRY_AFTER: Duration = Duration::from_secs(30);
+
 /// Descriptions of AMIs by region and id. They do not change, so they are kept.
 ///
 /// # Guarantees
-/// The ids that are requested during a call share the next one. Failures are not cached, and an absent AMI is: it does not
-/// come back under its id.
+/// The ids that are requested during a call share the next one. A failure is returned again for 30 s, then the call is
+/// repeated. An absent AMI is cached: it does not come back under its id.
 #[derive(Debug, Default)]
 pub(crate) struct ImageDetailsCache {
     regions: Mutex<HashMap<String, Arc<Region>>>,
@@ -25,6 +30,8 @@ pub(crate) struct ImageDetailsCache {
 #[derive(Debug, Default)]
 struct Region {
     known: Mutex<HashMap<String, Lookup<ImageDetails>>>,
+    /// Ids whose description failed, and when.
+    failed: Mutex<HashMap<String, (Instant, Lookup<ImageDetails>)>>,
     /// Ids that the next call requests.
     wanted: Mutex<BTreeSet<String>>,
     /// Held during a call.
@@ -39,28 +46,29 @@ impl ImageDetailsCache {
     pub(crate) async fn get(&self, compute: &dyn Compute, region: &str, ids: &[String]) -> Vec<Lookup<ImageDetails>> {
         let of_region = Arc::clone(self.regions.lock().entry(region.to_owned()).or_default());
         of_region.wanted.lock().extend(of_region.missing(ids));
-        let mut failed = HashMap::new();
         if !of_region.missing(ids).is_empty() {
             let _call = of_region.call.lock().await;
             // The call before may have brought them.
             if !of_region.missing(ids).is_empty() {
                 of_region.wanted.lock().extend(of_region.missing(ids));
-                failed = of_region.describe(compute, region).await;
+                of_region.describe(compute, region).await;
             }
         }
-        let known = of_region.known.lock();
-        ids.iter().map(|id| known.get(id).or_else(|| failed.get(id)).cloned().unwrap_or_default()).collect()
+        let (known, failed) = (of_region.known.lock(), of_region.failed.lock());
+        let failure = |id: &String| failed.get(id).map(|(_, failure)| failure);
+        ids.iter().map(|id| known.get(id).or_else(|| failure(id)).cloned().unwrap_or_default()).collect()
     }
 }
 
 impl Region {
     fn missing(&self, ids: &[String]) -> Vec<String> {
-        let known = self.known.lock();
-        ids.iter().filter(|id| !known.contains_key(*id)).cloned().collect()
+        let (known, mut failed) = (self.known.lock(), self.failed.lock());
+        failed.retain(|_, (at, _)| at.elapsed() < RETRY_AFTER);
+        ids.iter().filter(|id| !known.contains_key(*id) && !failed.contains_key(*id)).cloned().collect()
     }
 
-    /// Describes the wanted ids in one call. Returns those for which it failed.
-    async fn describe(&self, compute: &dyn Compute, region: &str) -> HashMap<String, Lookup<ImageDetails>> {
+    /// Describes the wanted ids in one call.
+    async fn describe(&self, compute: &dyn Compute, region: &str) {
         let wanted: Vec<String> = self.wanted.lock().iter().cloned().collect();
         let results = compute.image_details(region, &wanted).await;
         self.wanted.lock().retain(|id| !wanted.contains(id));
@@ -68,14 +76,13 @@ impl Region {
         if known.len() + wanted.len() > MAX_CACHED {
             known.clear();
         }
-        let mut failed = HashMap::new();
+        let mut failed = self.failed.lock();
         for (id, result) in wanted.into_iter().zip(results) {
             match result {
                 Lookup::Found(_) | Lookup::Absent => drop(known.insert(id, result)),
-                Lookup::NotRequested | Lookup::Unknown(_) => drop(failed.insert(id, result)),
+                Lookup::NotRequested | Lookup::Unknown(_) => drop(failed.insert(id, (Instant::now(), result))),
             }
         }
-        failed
     }
 }
 
@@ -122,11 +129,15 @@ mod tests {
         assert!(calls(&compute).len() <= 2, "a known AMI is not described again");
     }
 
-    #[tokio::test]
-    async fn failures_are_not_cached() {
+    #[tokio::test(start_paused = true)]
+    async fn failed_calls_are_repeated_after_a_while() {
         let (compute, cache, id) = (compute(), ImageDetailsCache::default(), ["ami-1".to_owned()]);
         compute.fail_next(ComputeOperation::ImageDetails, CallFailure::new(FailureKind::Throttled, "slower"));
-        assert!(cache.get(&compute, "here", &id).await[0].failure().is_some());
+        for _ in 0..10 {
+            assert!(cache.get(&compute, "here", &id).await[0].failure().is_some());
+        }
+        assert_eq!(calls(&compute), [1]);
+        tokio::time::advance(RETRY_AFTER).await;
         assert!(cache.get(&compute, "here", &id).await[0].found().is_some());
         assert_eq!(cache.get(&compute, "here", &["ami-gone".to_owned()]).await, [Lookup::Absent]);
         assert_eq!(cache.get(&compute, "here", &["ami-gone".to_owned()]).await, [Lookup::Absent]);

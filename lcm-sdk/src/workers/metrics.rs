@@ -179,6 +179,7 @@ impl MetricsLoop {
         };
         let cloud = cloud.found();
         let at = self.reconciler.ports().clock.now();
+        let cml = cml.map(|cml| cml.with_uptime(instance, at));
         let _turn = self.reconciler.cache().lock(&worker.id).await;
         // Checked after waiting for the lock, which may take long.
         let lease = self.ownership.lease(worker.id.as_str()).filter(LeaderLease::is_valid);

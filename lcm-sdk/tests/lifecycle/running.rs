@@ -234,7 +234,7 @@ fn failed_metrics_source_does_not_affect_the_other() {
     );
     assert_eq!(
         report(Lookup::Unknown(throttled()), Lookup::Found(cml.clone())),
-        [Effect::ReportMetrics { cloud: None, cml: Some(cml) }]
+        [Effect::ReportMetrics { cloud: None, cml: Some(CmlMetrics { uptime_seconds: Some(86_400), ..cml }) }]
     );
     assert_eq!(
         report(none, Lookup::Unknown(throttled())),

@@ -37,14 +37,12 @@ async fn started_worker_gets_its_image_with_its_addresses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn imported_worker_gets_its_image() {
+async fn running_worker_gets_the_image_of_its_instance() {
     let harness = with_image(WorkerStatus::Running);
     let reconciler = harness.reconciler();
     let _unnamed = harness.reconcile(&reconciler, 1).await;
-    assert_eq!(described(&harness), 0, "the record shows no AMI to describe");
-    harness.control_plane.edit(&worker_id(1), |worker| drop(worker.extra.insert("ami_id".into(), "ami-1".into())));
-    let _imported = harness.reconcile(&reconciler, 1).await;
-    assert_eq!(harness.record(1).ami_name.as_deref(), Some("cisco-cml2.9"));
+    let record = harness.record(1);
+    assert_eq!((&record.extra["ami_id"], record.ami_name.as_deref()), (&"ami-1".into(), Some("cisco-cml2.9")));
     // A server that does not keep the name is not written to in every reconcile.
     harness.control_plane.edit(&worker_id(1), |worker| worker.ami_name = None);
     let version = harness.record(1).version;
@@ -53,11 +51,31 @@ async fn imported_worker_gets_its_image() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn undescribed_image_delays_nothing() {
+async fn record_that_lacks_a_part_of_its_image_gets_it_once() {
+    let harness = with_image(WorkerStatus::Running);
+    harness.control_plane.edit(&worker_id(1), |worker| {
+        worker.extra.insert("ami_id".into(), "ami-1".into());
+        worker.ami_name = Some("cisco-cml2.9".to_owned());
+    });
+    let _dated = harness.reconcile(&harness.reconciler(), 1).await;
+    assert_eq!(harness.record(1).extra["ami_creation_date"], "2026-01-01");
+    // The AMI has no description, which a new process finds out without a write.
+    let version = harness.record(1).version;
+    let _kept = harness.reconcile(&harness.reconciler(), 1).await;
+    assert_eq!(harness.record(1).version, version);
+}
+
+#[tokio::test(start_paused = true)]
+async fn undescribed_image_delays_nothing_and_is_described_later() {
     let harness = with_image(WorkerStatus::Starting);
     let slower = CallFailure::new(FailureKind::Throttled, "slower");
     harness.compute.fail_next(ComputeOperation::ImageDetails, slower);
     let reconciler = harness.reconciler();
     assert_eq!(harness.reconcile(&reconciler, 1).await.to_status, WorkerStatus::Running);
-    assert_eq!(harness.record(1).ami_name, None);
+    let record = harness.record(1);
+    assert_eq!((&record.extra["ami_id"], record.ami_name), (&"ami-1".into(), None));
+    let _later = harness.reconcile(&reconciler, 1).await;
+    assert_eq!(harness.record(1).ami_name.as_deref(), Some("cisco-cml2.9"));
+    let _same = harness.reconcile(&reconciler, 1).await;
+    assert_eq!(described(&harness), 2);
 }

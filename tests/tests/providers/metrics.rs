@@ -60,9 +60,10 @@ impl Fixture {
 }
 
 fn is_complete(metrics: &CloudMetrics) -> bool {
-    [metrics.cpu_utilization, metrics.memory_utilization, metrics.disk_utilization]
-        .iter()
-        .all(|value| value.is_some_and(|percent| (0.0..=100.0).contains(&percent)))
+    let utilization = [metrics.cpu_utilization, metrics.memory_utilization, metrics.disk_utilization];
+    let network = [metrics.network_in_bytes, metrics.network_out_bytes];
+    utilization.iter().all(|value| value.is_some_and(|percent| (0.0..=100.0).contains(&percent)))
+        && network.iter().all(|value| value.is_some_and(|bytes| bytes > 0.0))
 }
 
 #[async_trait]
@@ -91,10 +92,13 @@ impl MetricsWorld for Fixture {
             ("AWS/EC2", "CPUUtilization", metrics.cpu_utilization),
             ("CWAgent", "mem_used_percent", metrics.memory_utilization),
             ("CWAgent", "disk_used_percent", metrics.disk_utilization),
+            ("AWS/EC2", "NetworkIn", metrics.network_in_bytes),
+            ("AWS/EC2", "NetworkOut", metrics.network_out_bytes),
         ] {
             let Some(value) = value else { continue };
             let key = MetricKey::new(namespace, name, [("InstanceId", id.as_str())]);
-            let datum = Datum { at, summary: Summary::from_value(value), unit: "Percent".to_owned() };
+            let unit = if name.starts_with("Network") { "Bytes" } else { "Percent" };
+            let datum = Datum { at, summary: Summary::from_value(value), unit: unit.to_owned() };
             self.cloud.world().console_set_metric(REGION, key, datum).expect("a region");
         }
     }
@@ -121,7 +125,7 @@ async fn instances_are_batched() {
     let ids = fixture.running(300);
     let lookups = fixture.read(&ids).await;
     assert!(lookups.iter().all(|lookup| lookup.found().is_some_and(is_complete)), "{lookups:?}");
-    assert_eq!(fixture.request_count("GetMetricData"), 2);
+    assert_eq!(fixture.request_count("GetMetricData"), 3);
     fixture.cloud.stop().await;
 }
 

@@ -1,5 +1,6 @@
 //! The whole lifecycle of a worker, from pending to terminated.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fake_cloud::FakeCloud;
@@ -237,6 +238,56 @@ async fn metric_sources_fail_independently(#[values(Original, Extended)] generat
         assert_eq!(calls, [1, cml_data], "{broken:?}");
         assert_eq!(harness.counter("metrics_collected_count"), collected, "{broken:?}");
     }
+}
+
+/// The original server replaces all CML data with each report.
+#[tokio::test]
+async fn partly_failed_cml_read_erases_nothing() {
+    let harness = Harness::with_manual_clock(Original).await;
+    let fields = ["cml_version", "cml_ready", "cml_system_info", "cml_system_health", "cml_license_info"];
+    let record = |id: &str| harness.cloud.worker(id).expect("a record");
+    let report = async |id: &str| {
+        harness.cloud.advance(Duration::from_secs(120)).await;
+        assert_eq!(harness.reconcile(id).await.outcome, Outcome::Success);
+    };
+    harness.add_running_worker("w-1").await;
+    report("w-1").await;
+    let known = record("w-1");
+    assert!(fields.iter().all(|field| known.get(field).is_some_and(|value| !value.is_null())), "{:?}", known.fields());
+    assert!(known.get("cml_uptime_seconds").is_some_and(|seconds| seconds.as_u64() >= Some(120)));
+
+    // One request of the read fails: the others are reported, and the values of that one are kept.
+    for (operation, reports) in [("system_stats", 0), ("system_health", 1), ("licensing", 1), ("labs", 1)] {
+        let error = json!({"kind": "error", "code": "500"});
+        let fault = harness.inject(json!({"service": "cml", "operation": operation, "action": error}));
+        let before = harness.control_plane_calls("report_cml_data");
+        report("w-1").await;
+        assert_eq!(harness.control_plane_calls("report_cml_data") - before, reports, "{operation}");
+        let applied =
+            harness.cloud.world().faults().list().iter().find(|rule| rule.id == fault).map(|rule| rule.applied);
+        assert!(applied > Some(0), "{operation} failed");
+        let now = record("w-1");
+        for field in fields.into_iter().filter(|field| *field != "cml_system_info") {
+            assert_eq!(now.get(field), known.get(field), "{field} after {operation} failed");
+        }
+        assert!(now.get("cml_system_info").is_some_and(serde_json::Value::is_object), "after {operation} failed");
+        assert_eq!(now.get("declared_capacity"), known.get("declared_capacity"), "after {operation} failed");
+        harness.cloud.world().faults().clear();
+    }
+
+    // A new worker is not offered without a capacity.
+    harness.inject(json!({
+        "service": "cml", "operation": "system_stats", "action": {"kind": "error", "code": "500"},
+    }));
+    harness.add_running_worker("w-2").await;
+    report("w-2").await;
+    let fresh = record("w-2");
+    assert_ne!(fresh.text("service_status"), Some("available"));
+    assert!(fresh.get("declared_capacity").is_none_or(serde_json::Value::is_null));
+    harness.cloud.world().faults().clear();
+    report("w-2").await;
+    assert_eq!(record("w-2").text("service_status"), Some("available"));
+    assert!(record("w-2").get("declared_capacity").is_some_and(|capacity| capacity["cpu_cores"].as_u64() > Some(0)));
 }
 
 /// Covers every status with planned effects: a dry run reads and plans, but changes nothing.

@@ -10,6 +10,7 @@ use crate::lifecycle::idle::{self, AutoPause, IdleReport};
 use crate::lifecycle::instance::Instance;
 use crate::lifecycle::license::{self, LicenseFailure, LicenseReport, LicenseStep, Submission};
 use crate::lifecycle::lookup::Lookup;
+use crate::lifecycle::observation::CmlMetrics;
 use crate::lifecycle::outcome::{Outcome, Requeue};
 use crate::lifecycle::reason::{Detail, Reason, ReasonCode};
 use crate::lifecycle::scale_down::{self, ScaleDownVerdict};
@@ -132,7 +133,13 @@ fn report_metrics(ctx: HandlerContext<'_>, decision: Decision) -> Decision {
     if cloud.is_not_requested() && cml.is_not_requested() {
         return decision;
     }
-    decision.with_effect(Effect::ReportMetrics { cloud: cloud.found().copied(), cml: cml.found().cloned() })
+    let instance = ctx.observation.instance_of(ctx.worker);
+    let with_uptime = |cml: CmlMetrics| match instance {
+        Some(instance) => cml.with_uptime(instance, ctx.now),
+        None => cml,
+    };
+    let cml = cml.found().cloned().map(with_uptime);
+    decision.with_effect(Effect::ReportMetrics { cloud: cloud.found().copied(), cml })
 }
 
 fn reconcile_license(ctx: HandlerContext<'_>, instance: &Instance, decision: Decision) -> Decision {

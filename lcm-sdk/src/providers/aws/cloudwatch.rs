@@ -51,7 +51,7 @@ const AGENT: &str = "CWAgent";
 /// A [`Metrics`] port to CloudWatch, with one client per region.
 ///
 /// # Flow
-/// Three queries per instance, 166 instances per call. Memory and disk come from the CloudWatch agent, whose metrics have
+/// Five queries per instance, 100 instances per call. Memory and disk come from the CloudWatch agent, whose metrics have
 /// configurable dimensions. They are read with the dimension `InstanceId` first (`aggregation_dimensions` of the agent),
 /// then with the dimensions that CloudWatch lists.
 ///
@@ -225,7 +225,7 @@ fn lookup(place: usize, latest: &HashMap<String, Latest>) -> Lookup<CloudMetrics
 }
 
 fn query(place: usize, measure: Measure, metric: Metric) -> MetricDataQuery {
-    let stat = MetricStat::builder().metric(metric).period(measure.period()).stat("Average").build();
+    let stat = MetricStat::builder().metric(metric).period(measure.period()).stat(measure.statistic()).build();
     MetricDataQuery::builder().id(name(place, measure)).metric_stat(stat).build()
 }
 
@@ -323,10 +323,12 @@ enum Measure {
     Processor,
     Memory,
     Disk,
+    NetworkIn,
+    NetworkOut,
 }
 
 impl Measure {
-    const ALL: [Self; 3] = [Self::Processor, Self::Memory, Self::Disk];
+    const ALL: [Self; 5] = [Self::Processor, Self::Memory, Self::Disk, Self::NetworkIn, Self::NetworkOut];
     /// Values that the agent on the instance reports.
     const FROM_AGENT: [Self; 2] = [Self::Memory, Self::Disk];
 
@@ -335,6 +337,8 @@ impl Measure {
             Self::Processor => "CPUUtilization",
             Self::Memory => "mem_used_percent",
             Self::Disk => "disk_used_percent",
+            Self::NetworkIn => "NetworkIn",
+            Self::NetworkOut => "NetworkOut",
         }
     }
 
@@ -343,12 +347,14 @@ impl Measure {
             Self::Processor => "processor",
             Self::Memory => "memory",
             Self::Disk => "disk",
+            Self::NetworkIn => "received",
+            Self::NetworkOut => "sent",
         }
     }
 
     const fn namespace(self) -> &'static str {
         match self {
-            Self::Processor => "AWS/EC2",
+            Self::Processor | Self::NetworkIn | Self::NetworkOut => "AWS/EC2",
             Self::Memory | Self::Disk => AGENT,
         }
     }
@@ -356,8 +362,16 @@ impl Measure {
     /// Period in seconds: 5 min for the hypervisor, 1 min for the agent.
     const fn period(self) -> i32 {
         match self {
-            Self::Processor => 300,
+            Self::Processor | Self::NetworkIn | Self::NetworkOut => 300,
             Self::Memory | Self::Disk => 60,
+        }
+    }
+
+    /// Statistic over one period. Bytes are summed up, so that the figure does not depend on detailed monitoring.
+    const fn statistic(self) -> &'static str {
+        match self {
+            Self::Processor | Self::Memory | Self::Disk => "Average",
+            Self::NetworkIn | Self::NetworkOut => "Sum",
         }
     }
 
@@ -372,6 +386,8 @@ impl Measure {
             Self::Processor => metrics.cpu_utilization,
             Self::Memory => metrics.memory_utilization,
             Self::Disk => metrics.disk_utilization,
+            Self::NetworkIn => metrics.network_in_bytes,
+            Self::NetworkOut => metrics.network_out_bytes,
         }
     }
 
@@ -381,6 +397,8 @@ impl Measure {
             Self::Processor => &mut metrics.cpu_utilization,
             Self::Memory => &mut metrics.memory_utilization,
             Self::Disk => &mut metrics.disk_utilization,
+            Self::NetworkIn => &mut metrics.network_in_bytes,
+            Self::NetworkOut => &mut metrics.network_out_bytes,
         };
         *place = place.or(value);
     }

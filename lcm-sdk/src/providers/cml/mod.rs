@@ -270,12 +270,13 @@ impl Cml for CmlClient {
                 reply.map_err(late)??.success()?.json()
             };
             let (stats, health) = (self.url(at, &["system_stats"])?, self.url(at, &["system_health"])?);
-            let (stats, health, labs) = tokio::join!(get(stats), get(health), get(labs));
-            for failure in [&stats, &health, &labs].into_iter().filter_map(|reply| reply.as_ref().err()) {
+            let licensing = self.url(at, &["licensing"])?;
+            let (stats, health, labs, licensing) = tokio::join!(get(stats), get(health), get(labs), get(licensing));
+            for failure in [&stats, &health, &labs, &licensing].into_iter().filter_map(|reply| reply.as_ref().err()) {
                 let failure = http::scrub(failure.clone(), &[at.password.expose()]);
                 tracing::warn!(target: "lcm::cml", address = at.address, %failure, "CML metrics are incomplete");
             }
-            responses::metrics(&information, stats.ok().as_ref(), health.ok(), labs.ok().as_ref())
+            responses::metrics(&information, stats.ok().as_ref(), health.ok(), labs.ok().as_ref(), licensing.ok())
         };
         self.guard("read metrics", at, &[&at.password], call).await
     }

@@ -44,6 +44,7 @@ pub(super) fn metrics(
     stats: Option<&Value>,
     health: Option<Value>,
     labs: Option<&Value>,
+    licensing: Option<Value>,
 ) -> Result<CmlMetrics, CallFailure> {
     if !information.is_object() {
         return Err(unparsable("system_information is not an object"));
@@ -54,11 +55,14 @@ pub(super) fn metrics(
         labs_count: labs.and_then(Value::as_array).map(|labs| labs.len() as u64),
         nodes_count: stats.and_then(nodes),
         system_info: stats.map(system_info).filter(|info| !info.is_empty()),
-        system_health: match health {
-            Some(Value::Object(health)) => Some(health),
-            Some(_) | None => None,
-        },
+        system_health: health.and_then(object),
+        license_info: licensing.and_then(object),
+        uptime_seconds: None,
     })
+}
+
+fn object(value: Value) -> Option<Map<String, Value>> {
+    if let Value::Object(fields) = value { Some(fields) } else { None }
 }
 
 /// Capacity and use of the whole system, under the names that the control plane reads. Unknown values are left out.

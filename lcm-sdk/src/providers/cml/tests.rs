@@ -234,8 +234,11 @@ async fn system_info_and_health_are_read() {
     serve(&server, "GET", "system_stats", response(200, stats.clone())).await;
     serve(&server, "GET", "system_health", response(200, json!({"valid": true, "is_licensed": null}))).await;
     serve(&server, "GET", "labs", response(200, json!([]))).await;
+    let licensing = json!({"registration": {"status": "COMPLETED"}, "features": []});
+    serve(&server, "GET", "licensing", response(200, licensing.clone())).await;
     let (client, target) = client_for(&server);
     let metrics = client.system(&target).await.expect("metrics");
+    assert_eq!(metrics.license_info.map(Value::from), Some(licensing));
     assert_eq!(metrics.cml_version.as_deref(), Some("2.9.1"));
     let expected = json!({
         "all_cpu_count": 8, "all_cpu_percent": 12.5, "all_memory_total": 1024, "all_memory_used": 256,

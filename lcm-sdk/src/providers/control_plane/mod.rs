@@ -15,11 +15,14 @@
 //!   [`Capabilities`]. A write of a feature that the server lacks is
 //!   [`NotSupported`](crate::FailureKind::NotSupported); notes are left out, because the reconciler does without them.
 //! - Every status write carries a status: the current one if it does not change.
+//! - A report about CML erases no value that the server knows: values that CML did not report are taken from the record,
+//!   and without `system_info` none is sent.
 //! - A partial list is a failure: a drain that sees half of the sessions would end the others.
 //! - No error, `Debug` output or log line contains the key.
 
 mod capabilities;
 mod client;
+mod cml_data;
 mod requests;
 mod responses;
 mod sessions;
@@ -112,8 +115,10 @@ impl ControlPlane for ControlPlaneClient {
         fence: Fence,
     ) -> Result<Version, CallFailure> {
         let metrics = ("metrics", requests::metrics(cloud, cml, at, self.metrics_interval()));
-        // Replaces the server's data about CML, so it is sent only if CML responded.
-        let cml = cml.map(|cml| ("cml-data", requests::cml_data(cml, at)));
+        let cml = match cml {
+            Some(cml) => self.complete_cml_data(id, cml, at).await.map(|body| ("cml-data", body)),
+            None => None,
+        };
         let mut version = None;
         for (endpoint, body) in [metrics].into_iter().chain(cml) {
             let call = Call::post(&["workers", id.as_str(), endpoint], body).fenced(fence).repeat(Repeat::Always);

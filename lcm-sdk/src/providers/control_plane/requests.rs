@@ -93,7 +93,8 @@ impl StatusFields {
     }
 }
 
-/// Body for `ec2-details`. It holds every field of the record, because the server clears those that are left out.
+/// Body for `ec2-details`. It holds every field of the record, because the server clears those that are left out. An AMI
+/// that was not described keeps the description on the record, if that is of the same AMI.
 pub(super) fn ec2_details(worker: &Worker, addresses: &Addresses, image: Option<&ImageDetails>) -> Value {
     let kept = |field: &str| worker.extra.get(field).cloned().unwrap_or_default();
     let tags = (!worker.aws_tags.is_empty()).then(|| json!(worker.aws_tags));
@@ -110,10 +111,12 @@ pub(super) fn ec2_details(worker: &Worker, addresses: &Addresses, image: Option<
         "ec2_instance_state_detail": kept("ec2_instance_state_detail"),
     });
     if let Some(ImageDetails { id, name, description, creation_date }) = image {
+        let is_other = body["ami_id"].as_str().is_some_and(|shown| shown != id);
         body["ami_id"] = id.as_str().into();
-        body["ami_name"] = name.as_deref().into();
-        body["ami_description"] = description.as_deref().into();
-        body["ami_creation_date"] = creation_date.as_deref().into();
+        let described = [("ami_name", name), ("ami_description", description), ("ami_creation_date", creation_date)];
+        for (field, value) in described.into_iter().filter(|(_, value)| is_other || value.is_some()) {
+            body[field] = value.as_deref().into();
+        }
     }
     body
 }
@@ -150,10 +153,10 @@ pub(super) fn metrics(
 }
 
 /// Body of a report about CML.
-pub(super) fn cml_data(cml: &CmlMetrics, at: Timestamp) -> Value {
+pub(super) fn cml_data(cml: &CmlMetrics, at: Timestamp) -> Map<String, Value> {
     let mut body = known(cml);
     body.insert("collected_at".to_owned(), timestamp(at));
-    body.into()
+    body
 }
 
 /// The fields of a value that are known.
@@ -264,5 +267,13 @@ mod tests {
         let sent = ec2_details(&Worker::try_from(record).expect("valid"), &Addresses::default(), Some(&image));
         assert_eq!((&sent["ami_id"], &sent["ami_name"]), (&json!("ami-2"), &json!("cml")));
         assert_eq!((&sent["ami_description"], &sent["ami_creation_date"]), (&Value::Null, &Value::Null));
+    }
+
+    #[test]
+    fn undescribed_image_keeps_its_description() {
+        let record = json!({"id": "w", "status": "running", "ami_id": "ami-1", "ami_name": "cml"});
+        let image = ImageDetails { id: "ami-1".to_owned(), ..ImageDetails::default() };
+        let sent = ec2_details(&Worker::try_from(record).expect("valid"), &Addresses::default(), Some(&image));
+        assert_eq!((&sent["ami_id"], &sent["ami_name"]), (&json!("ami-1"), &json!("cml")));
     }
 }

@@ -79,6 +79,8 @@ impl Metrics for MemoryMetrics {
                 latest.cpu_utilization = report.cpu_utilization.or(latest.cpu_utilization);
                 latest.memory_utilization = report.memory_utilization.or(latest.memory_utilization);
                 latest.disk_utilization = report.disk_utilization.or(latest.disk_utilization);
+                latest.network_in_bytes = report.network_in_bytes.or(latest.network_in_bytes);
+                latest.network_out_bytes = report.network_out_bytes.or(latest.network_out_bytes);
             }
             Lookup::Found(latest)
         };

@@ -441,12 +441,17 @@ async fn metrics_are_sent_by_source_and_without_nulls() {
     let options = ControlPlaneOptions::new(server.uri(), Secret::from("k3y"));
     let client = ControlPlaneClient::new(options.with_metrics_interval(Duration::from_secs(60))).expect("a client");
     let cloud = CloudMetrics { cpu_utilization: Some(42.0), ..CloudMetrics::default() };
+    let (health, license) = (json!({"valid": true}), json!({"registration": {"status": "COMPLETED"}}));
     let info = json!({"all_cpu_count": 8, "all_cpu_percent": 12.5, "all_memory_total": 400, "all_memory_used": 100});
     let cml = CmlMetrics {
         cml_version: Some("2.9.1".to_owned()),
         ready: Some(true),
+        labs_count: Some(0),
+        nodes_count: None,
         system_info: info.as_object().cloned(),
-        ..CmlMetrics::default()
+        system_health: health.as_object().cloned(),
+        license_info: license.as_object().cloned(),
+        uptime_seconds: Some(60),
     };
     let (id, at) = ("w-1".into(), Timestamp::UNIX_EPOCH);
     client.report_metrics(&id, Some(&cloud), Some(&cml), at, Fence(None)).await.expect("reported");
@@ -462,13 +467,50 @@ async fn metrics_are_sent_by_source_and_without_nulls() {
     let mut metrics = attempt.clone();
     metrics["ec2"] = json!({"cpu_utilization": 42.0});
     metrics["cml"] = json!({"cpu_percent": 12.5, "memory_percent": 25.0});
-    let data = json!({"cml_version": "2.9.1", "ready": true, "system_info": info, "collected_at": collected});
+    let data = json!({
+        "cml_version": "2.9.1", "ready": true, "labs_count": 0, "system_info": info, "system_health": health,
+        "license_info": license, "uptime_seconds": 60, "collected_at": collected,
+    });
     let expected = [
         (format!("{base}/metrics"), metrics),
         (format!("{base}/cml-data"), data),
         (format!("{base}/metrics"), attempt),
     ];
     assert_eq!(sent, expected);
+}
+
+#[tokio::test]
+async fn partial_cml_data_is_completed_from_the_record() {
+    let server = MockServer::start().await;
+    let workers = "/api/internal/workers";
+    let record = json!({
+        "id": "w-1", "status": "running", "cml_version": "2.9.0", "cml_ready": true, "cml_labs_count": 3,
+        "cml_system_health": {"valid": true}, "cml_uptime_seconds": null, "cml_data": {"license_info": {"old": 1}},
+    });
+    serve(&server, "GET", &format!("{workers}/w-1"), response(200, record)).await;
+    serve(&server, "GET", &format!("{workers}/w-2"), response(503, json!({"detail": "busy"}))).await;
+    Mock::given(method("POST")).respond_with(response(200, json!({}))).mount(&server).await;
+    let (client, at) = (client_for(&server), Timestamp::UNIX_EPOCH);
+    let without_info = CmlMetrics { cml_version: Some("2.9.1".to_owned()), ready: Some(true), ..CmlMetrics::default() };
+    let info = json!({"all_cpu_count": 8});
+    let partial = CmlMetrics { system_info: info.as_object().cloned(), ..without_info.clone() };
+    // No capacity, and a record that cannot be read.
+    client.report_metrics(&"w-1".into(), None, Some(&without_info), at, Fence(None)).await.expect("reported");
+    client.report_metrics(&"w-2".into(), None, Some(&partial), at, Fence(None)).await.expect("reported");
+    let is_data = |request: &Request| request.url.path().ends_with("/cml-data");
+    assert!(!requests(&server).await.iter().any(is_data), "nothing is erased");
+    client.report_metrics(&"w-1".into(), None, Some(&partial), at, Fence(None)).await.expect("reported");
+    let sent: Vec<Value> = requests(&server)
+        .await
+        .iter()
+        .filter(|request| is_data(request))
+        .map(|request| serde_json::from_slice(&request.body).expect("JSON"))
+        .collect();
+    let expected = json!({
+        "cml_version": "2.9.1", "ready": true, "labs_count": 3, "system_info": info, "system_health": {"valid": true},
+        "license_info": {"old": 1}, "collected_at": "1970-01-01T00:00:00.000000Z",
+    });
+    assert_eq!(sent, [expected]);
 }
 
 #[tokio::test]
