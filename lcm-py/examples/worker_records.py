@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
 
 import lcm
 
@@ -108,6 +109,28 @@ class WorkerRepository:
         return self._database.execute(query, (worker_id,)).fetchall()
 
 
+def after_report(record: Record, report: str) -> Record:
+    """Return a record after a report of its license operation. The last report of an operation ends it."""
+    license = record.get("license") or {}
+    if report.startswith("start-"):
+        return {**record, "license": {**license, "operation_in_progress": True}}
+    ended = {**license, "operation_in_progress": False, "pending_operation": None, "pending_token": None}
+    if report == "complete-registration":
+        ended |= {"status": "registered", "token": license.get("pending_token") or license.get("token")}
+    if report == "complete-deregistration":
+        ended |= {"status": "unregistered", "token": None}
+    return {**record, "license": ended}
+
+
+@contextmanager
+def reported_as(kind: Literal["conflict", "refused"]) -> Iterator[None]:
+    """Report a conflict in the repository to LCM as this kind of failure."""
+    try:
+        yield
+    except Conflict as conflict:
+        raise lcm.PortError(str(conflict), kind) from conflict
+
+
 class RecordsPort(lcm.ports.ControlPlane):
     """The repository as the control plane of LCM. Methods without a use here keep their defaults."""
 
@@ -121,24 +144,27 @@ class RecordsPort(lcm.ports.ControlPlane):
         return self.records.worker(id)
 
     async def write(self, patch: lcm.ports.Patch, /) -> int:
-        record = self.records.worker(patch.worker_id)
-        if record is None:
-            raise lcm.PortError(f"there is no worker {patch.worker_id}", "refused")
+        record = self._record(patch.worker_id)
         if patch.status == record["status"] == "terminated":
             return int(record["version"])
         if patch.expected_version not in (None, record["version"]):
             raise lcm.PortError(f"the record has version {record['version']}", "conflict")
         if patch.status == "draining" and record["status"] != "running":
             raise lcm.PortError(f"the worker is {record['status']}", "conflict")
-        after = {**record, **patch.to_dict()["changes"], "status": str(patch.status or record["status"])}
+        changes = patch.to_dict()["changes"]
+        if report := changes.pop("license_report", None):
+            record = after_report(record, report)
+        after = {**record, **changes, "status": str(patch.status or record["status"])}
         if patch.termination:
             after["terminated_at"] = patch.at.isoformat()
             for session in self.records.sessions(patch.worker_id):
                 self.records.end_session(session["id"])
-        try:
+        with reported_as("conflict"):
             return int(self.records.save(after)["version"])
-        except Conflict as conflict:
-            raise lcm.PortError(str(conflict), "conflict") from conflict
+
+    async def report_license(self, id: str, report: str, /) -> int:
+        with reported_as("conflict"):
+            return int(self.records.save(after_report(self._record(id), report))["version"])
 
     async def template(self, name: str, /) -> Record | None:
         return self.records.template(name)
@@ -147,10 +173,12 @@ class RecordsPort(lcm.ports.ControlPlane):
         return self.records.sessions(worker_id)
 
     async def hand_back_session(self, session_id: str, /) -> None:
-        self._move(session_id, status="pending", worker_id=None)
+        with reported_as("refused"):
+            self.records.move_session(session_id, status="pending", worker_id=None)
 
     async def retry_session(self, session_id: str, attempt: int, /) -> None:
-        self._move(session_id, status="instantiating", retry_count=attempt)
+        with reported_as("refused"):
+            self.records.move_session(session_id, status="instantiating", retry_count=attempt)
 
     async def terminate_session(self, session_id: str, reason: str, /) -> None:
         self.records.end_session(session_id)
@@ -158,8 +186,7 @@ class RecordsPort(lcm.ports.ControlPlane):
     async def audit(self, id: str, label: str, detail: str, /) -> None:
         self.records.note(id, label, detail)
 
-    def _move(self, session_id: str, **changes: Any) -> None:
-        try:
-            self.records.move_session(session_id, **changes)
-        except Conflict as conflict:
-            raise lcm.PortError(str(conflict), "refused") from conflict
+    def _record(self, id: str) -> Record:
+        if record := self.records.worker(id):
+            return record
+        raise lcm.PortError(f"there is no worker {id}", "refused")

@@ -38,6 +38,8 @@ pub(crate) struct Clients {
     ports: Ports,
     telemetry: Telemetry,
     history: Option<HistoryWriter>,
+    /// Where the original control plane requests license operations: its records do not show them.
+    requests: Option<Arc<dyn Coordination>>,
     reconcilers: Mutex<Vec<Reconciler>>,
     process: u32,
 }
@@ -100,7 +102,7 @@ impl Clients {
             ports.clock = Arc::new(clock) as Arc<dyn Clock>;
         }
         if let Some(bridge) = control_plane {
-            ports.control_plane = Arc::new(PythonControlPlane(Bridge::new(bridge)?));
+            ports.control_plane = Arc::new(PythonControlPlane::new(bridge)?);
             if has_notes_store {
                 let (inner, clock) = (Arc::clone(&ports.control_plane), Arc::clone(&ports.clock));
                 // The etcd client must be created inside the runtime.
@@ -123,8 +125,13 @@ impl Clients {
             ports.events = Arc::new(FanoutEvents::new([Arc::new(LogEvents) as Arc<dyn Events>, listener]));
         }
         let history = from_settings::history(&settings).map_err(|error| config_error(py, &error))?;
+        // The records of a port written in Python show the operations.
+        let requests = match control_plane {
+            None => coordination(py, &settings, None)?,
+            Some(_) => None,
+        };
         let (reconcilers, process) = (Mutex::default(), std::process::id());
-        Ok(Self { settings, ports, telemetry, history, reconcilers, process })
+        Ok(Self { settings, ports, telemetry, history, requests, reconcilers, process })
     }
 }
 
@@ -174,11 +181,14 @@ impl Clients {
             return Ok(reconciler.clone());
         }
         let defaults = from_settings::cml_defaults(&self.settings);
-        let reconciler = Reconciler::builder(self.ports.clone(), policy)
+        let mut builder = Reconciler::builder(self.ports.clone(), policy)
             .cml_defaults(defaults)
             .telemetry(self.telemetry.clone())
-            .history(self.history.clone())
-            .build();
+            .history(self.history.clone());
+        if let Some(etcd) = &self.requests {
+            builder = builder.license_requests(Arc::clone(etcd), self.settings.watch_prefixes());
+        }
+        let reconciler = builder.build().map_err(|error| config_error(py, &error))?;
         if known.len() == POLICIES {
             known.remove(0);
         }

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lcm_sdk::lifecycle::{
-    Audit, AutoPause, CloudMetrics, CmlMetrics, FieldError, IdleReport, LicenseReport, SessionEnd, UnreadableWorker,
-    read_workers,
+    Audit, AutoPause, Capabilities, CloudMetrics, CmlMetrics, FieldError, IdleReport, LicenseReport, SessionEnd,
+    Support, UnreadableWorker, read_workers,
 };
 use lcm_sdk::ports::{
     ControlPlane, Fence, IdleCheck, ImportSummary, ScanSettings, Scope, SessionMove, Version, WorkerListing,
 };
 use lcm_sdk::{CallFailure, Instance, InstanceId, Session, SessionId, Template, Timestamp, WorkerId};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use serde::Deserialize;
@@ -24,14 +25,67 @@ use crate::results::Patch;
 use crate::worker::{Worker, parse_worker};
 
 /// Control-plane port written in Python.
-pub(crate) struct PythonControlPlane(pub(crate) Bridge);
+pub(crate) struct PythonControlPlane {
+    bridge: Bridge,
+    /// The features that the port declares; `None` if it declares none.
+    capabilities: Option<Capabilities>,
+}
+
+impl PythonControlPlane {
+    /// # Errors
+    /// `TypeError` if `capabilities` returns anything but a dict of the features.
+    pub(crate) fn new(port: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let bridge = Bridge::new(port)?;
+        let capabilities = read_capabilities(&port.call_method1("begin", ("capabilities", (), None::<i64>))?)?;
+        Ok(Self { bridge, capabilities })
+    }
+}
+
+/// Parses the features that a port declares. Those that it leaves out are unknown.
+fn read_capabilities(begun: &Bound<'_, PyAny>) -> PyResult<Option<Capabilities>> {
+    #[derive(Deserialize, Default)]
+    #[serde(deny_unknown_fields, default)]
+    struct Fields {
+        versions: Option<bool>,
+        notes: Option<bool>,
+        desired_status: Option<bool>,
+        cancel_drain: Option<bool>,
+        session_moves: Option<bool>,
+        pause_suppression: Option<bool>,
+        audits: Option<bool>,
+    }
+    let (is_awaited, declared) = begun.extract::<(bool, Bound<'_, PyAny>)>()?;
+    if is_awaited {
+        declared.call_method0("cancel")?;
+        return Err(PyTypeError::new_err("capabilities is an async method; accepted: a plain one"));
+    }
+    if declared.is_empty()? {
+        return Ok(None);
+    }
+    let Fields { versions, notes, desired_status, cancel_drain, session_moves, pause_suppression, audits } =
+        deserialized(&declared, "capabilities")?;
+    let support = |declared: Option<bool>| match declared {
+        Some(true) => Support::Yes,
+        Some(false) => Support::No,
+        None => Support::Unknown,
+    };
+    let mut capabilities = Capabilities::all(Support::Unknown);
+    capabilities.versions = support(versions);
+    capabilities.notes = support(notes);
+    capabilities.desired_status = support(desired_status);
+    capabilities.cancel_drain = support(cancel_drain);
+    capabilities.session_moves = support(session_moves);
+    capabilities.pause_suppression = support(pause_suppression);
+    capabilities.audits = support(audits);
+    Ok(Some(capabilities))
+}
 
 #[async_trait]
 impl ControlPlane for PythonControlPlane {
     async fn workers(&self, scope: &Scope) -> Result<WorkerListing, CallFailure> {
         let Scope { region, with_terminated } = scope.clone();
         let wanted = region.clone();
-        let listing = self.0.call("workers", move |py| tuple(py, (region, with_terminated)), read_listing).await?;
+        let listing = self.bridge.call("workers", move |py| tuple(py, (region, with_terminated)), read_listing).await?;
         // A port may ignore the scope and return all records.
         let belongs = |worker: &lcm_sdk::Worker| {
             let here = wanted.is_none() || worker.aws_region.is_none() || worker.aws_region == wanted;
@@ -45,7 +99,7 @@ impl ControlPlane for PythonControlPlane {
         let id = id.to_string();
         // The fleet reports fields without effect.
         let read = |result: &Bound<'_, PyAny>| optional(result, |record| parse_worker(record, "worker"));
-        self.0.call("worker", move |py| tuple(py, (id,)), read).await
+        self.bridge.call("worker", move |py| tuple(py, (id,)), read).await
     }
 
     async fn write(
@@ -58,7 +112,7 @@ impl ControlPlane for PythonControlPlane {
             return Ok(patch.expected_version);
         }
         let patch = Patch::new(patch.clone(), fence);
-        self.0.call_fenced("write", fence, move |py| tuple(py, (patch,)), read_version("write")).await
+        self.bridge.call_fenced("write", fence, move |py| tuple(py, (patch,)), read_version("write")).await
     }
 
     async fn report_metrics(
@@ -70,7 +124,7 @@ impl ControlPlane for PythonControlPlane {
         fence: Fence,
     ) -> Result<Version, CallFailure> {
         let (id, cloud, cml) = (id.to_string(), json(&cloud), json(&cml));
-        self.0
+        self.bridge
             .call_fenced(
                 "report_metrics",
                 fence,
@@ -83,7 +137,7 @@ impl ControlPlane for PythonControlPlane {
     async fn report_license(&self, id: &WorkerId, report: LicenseReport, fence: Fence) -> Result<Version, CallFailure> {
         let (id, report) = (id.to_string(), json(&report));
         let read = read_version("report_license");
-        self.0.call_fenced("report_license", fence, move |py| tuple(py, (id, to_python(py, &report)?)), read).await
+        self.bridge.call_fenced("report_license", fence, move |py| tuple(py, (id, to_python(py, &report)?)), read).await
     }
 
     async fn detect_idle(
@@ -94,7 +148,7 @@ impl ControlPlane for PythonControlPlane {
         fence: Fence,
     ) -> Result<IdleCheck, CallFailure> {
         let (id, telemetry, auto_pause) = (id.to_string(), json(&telemetry), json(&auto_pause));
-        let report = self.0.call_fenced(
+        let report = self.bridge.call_fenced(
             "detect_idle",
             fence,
             move |py| tuple(py, (id, to_python(py, &telemetry)?, to_python(py, &auto_pause)?)),
@@ -105,18 +159,18 @@ impl ControlPlane for PythonControlPlane {
 
     async fn idle_status(&self, id: &WorkerId) -> Result<IdleReport, CallFailure> {
         let id = id.to_string();
-        self.0.call("idle_status", move |py| tuple(py, (id,)), |result| deserialized(result, "idle_status")).await
+        self.bridge.call("idle_status", move |py| tuple(py, (id,)), |result| deserialized(result, "idle_status")).await
     }
 
     async fn template(&self, name: &str) -> Result<Option<Template>, CallFailure> {
         let name = name.to_owned();
         let read = |result: &Bound<'_, PyAny>| optional(result, |result| read_template(result, "template"));
-        self.0.call("template", move |py| tuple(py, (name,)), read).await
+        self.bridge.call("template", move |py| tuple(py, (name,)), read).await
     }
 
     async fn sessions(&self, worker: &WorkerId) -> Result<Vec<Session>, CallFailure> {
         let worker = worker.to_string();
-        self.0.call("sessions", move |py| tuple(py, (worker,)), read_sessions).await
+        self.bridge.call("sessions", move |py| tuple(py, (worker,)), read_sessions).await
     }
 
     async fn move_session(&self, session: &SessionId, to: SessionMove, fence: Fence) -> Result<(), CallFailure> {
@@ -126,9 +180,9 @@ impl ControlPlane for PythonControlPlane {
             SessionMove::Retry { attempt } => Some(attempt),
         };
         match attempt {
-            None => self.0.call_fenced("hand_back_session", fence, move |py| tuple(py, (session,)), nothing).await,
+            None => self.bridge.call_fenced("hand_back_session", fence, move |py| tuple(py, (session,)), nothing).await,
             Some(attempt) => {
-                self.0.call_fenced("retry_session", fence, move |py| tuple(py, (session, attempt)), nothing).await
+                self.bridge.call_fenced("retry_session", fence, move |py| tuple(py, (session, attempt)), nothing).await
             }
         }
     }
@@ -140,19 +194,21 @@ impl ControlPlane for PythonControlPlane {
         fence: Fence,
     ) -> Result<(), CallFailure> {
         let session = session.to_string();
-        self.0.call_fenced("terminate_session", fence, move |py| tuple(py, (session, reason.as_str())), nothing).await
+        self.bridge
+            .call_fenced("terminate_session", fence, move |py| tuple(py, (session, reason.as_str())), nothing)
+            .await
     }
 
     async fn import(&self, region: &str, instances: &[Instance], fence: Fence) -> Result<ImportSummary, CallFailure> {
-        let (region, instances) = (region.to_owned(), json(&instances));
-        let imported = self.0.call_fenced(
+        let (region, found, instances) = (region.to_owned(), instances.len(), json(&instances));
+        let imported = self.bridge.call_fenced(
             "import_instances",
             fence,
             move |py| tuple(py, (region, to_python(py, &instances)?)),
             |result| plain(result, "import_instances", "how many records were made, a whole number from 0 up"),
         );
-        let imported = imported.await?;
-        Ok(ImportSummary { imported, ..ImportSummary::default() })
+        let imported: usize = imported.await?;
+        Ok(ImportSummary { imported, skipped: found.saturating_sub(imported), ..ImportSummary::default() })
     }
 
     async fn discovery_settings(&self) -> Result<Option<ScanSettings>, CallFailure> {
@@ -173,12 +229,25 @@ impl ControlPlane for PythonControlPlane {
                 scan_interval.map_err(|_| refused("discovery_settings", result, "a scan_interval from 0 up"))?;
             Ok(Some(ScanSettings { enabled: Some(enabled), regions, ami_name_pattern, scan_interval }))
         };
-        self.0.call("discovery_settings", |py| Ok(PyTuple::empty(py)), read).await
+        self.bridge.call("discovery_settings", |py| Ok(PyTuple::empty(py)), read).await
     }
 
     async fn audit(&self, id: &WorkerId, audit: Audit, detail: &str, fence: Fence) -> Result<(), CallFailure> {
         let (id, detail) = (id.to_string(), detail.to_owned());
-        self.0.call_fenced("audit", fence, move |py| tuple(py, (id, audit.label(), detail)), nothing).await
+        self.bridge.call_fenced("audit", fence, move |py| tuple(py, (id, audit.label(), detail)), nothing).await
+    }
+
+    async fn clear_sync(&self, id: &WorkerId, fence: Fence) -> Result<(), CallFailure> {
+        let id = id.to_string();
+        self.bridge.call_fenced("clear_sync", fence, move |py| tuple(py, (id,)), nothing).await
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities.unwrap_or_default()
+    }
+
+    fn pinned_capabilities(&self) -> Option<Capabilities> {
+        self.capabilities
     }
 }
 

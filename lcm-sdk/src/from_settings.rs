@@ -9,7 +9,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::admin::{AdminOptions, Exposure};
-use crate::controller::election::{ElectionConfig, ElectionConfigError};
+use crate::controller::election::ElectionConfig;
 use crate::controller::watch::WatchConfig;
 use crate::controller::{ControllerConfig, LeaseClock, Polling, Shards, StartupConfig};
 use crate::history::{HistoryLimits, HistoryWriter};
@@ -29,7 +29,7 @@ use crate::reconciler::CmlDefaults;
 use crate::resilience::batch::{BatchSettings, BatchingCompute};
 use crate::settings::Settings;
 use crate::telemetry::Telemetry;
-use crate::workers::controller::{WorkerController, WorkerControllerConfig};
+use crate::workers::controller::{WorkerController, WorkerControllerConfig, WorkerControllerError};
 use crate::workers::discovery::DiscoveryConfig;
 
 /// Shortest age at which the notes of an ended worker are deleted.
@@ -58,9 +58,9 @@ pub enum FromSettingsError {
         /// Error of the operating system.
         source: std::io::Error,
     },
-    /// The election settings contradict each other.
+    /// The settings of the controller contradict each other.
     #[error(transparent)]
-    Election(#[from] ElectionConfigError),
+    Controller(#[from] WorkerControllerError),
 }
 
 /// Returns ports for the services that the settings name. AWS is configured by its standard variables and files.

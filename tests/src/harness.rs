@@ -312,6 +312,16 @@ impl Harness {
         RunningController::start(controller, telemetry)
     }
 
+    /// Starts a controller on threads of its own: after a crash its lease expires.
+    ///
+    /// # Panics
+    /// If the machine has no threads left.
+    pub fn start_controller_to_crash(&self, name: &str) -> RunningController {
+        let endpoint = self.cloud.endpoints().etcd_endpoint.clone();
+        let build = || Ok::<_, std::io::Error>(self.new_controller(name, Some(etcd(&endpoint)), |_, _| {}));
+        RunningController::start_on_own_threads(build).expect("threads")
+    }
+
     /// Starts a controller without etcd, which leads immediately.
     pub fn start_standalone_controller(&self, change: impl FnOnce(&mut WorkerControllerConfig)) -> RunningController {
         let (controller, telemetry) = self.new_controller("standalone", None, |config, _| change(config));
@@ -467,11 +477,12 @@ fn cml_defaults() -> CmlDefaults {
 fn reconciler(cloud: &FakeCloud, ports: Ports, policy: Policy, telemetry: Telemetry) -> Reconciler {
     let builder = Reconciler::builder(ports, policy).telemetry(telemetry).cml_defaults(cml_defaults());
     let endpoints = cloud.endpoints();
-    match endpoints.control_plane_generation {
-        Generation::Extended => builder.build(),
+    let builder = match endpoints.control_plane_generation {
+        Generation::Extended => builder,
         // Its records do not show the operation.
-        Generation::Original => builder.license_requests(etcd(&endpoints.etcd_endpoint), "/lcm/workers/").build(),
-    }
+        Generation::Original => builder.license_requests(etcd(&endpoints.etcd_endpoint), ["/lcm/workers/"]),
+    };
+    builder.build().expect("a supported policy")
 }
 
 fn etcd(endpoints: &str) -> Arc<dyn Coordination> {

@@ -128,6 +128,10 @@ impl ControlPlane for RecordedAudits {
         self.inner.capabilities()
     }
 
+    fn pinned_capabilities(&self) -> Option<Capabilities> {
+        self.inner.pinned_capabilities()
+    }
+
     fn notes_status(&self) -> NotesStatus {
         self.inner.notes_status()
     }

@@ -29,13 +29,13 @@ pub(crate) async fn run(arguments: &ExplainArguments) -> Result<ExitStatus, Fail
     let context = Context::new(&arguments.call)?;
     let admin = context.admin(&arguments.admin)?;
     let controller = context.controller().await?;
-    let reconciler = controller.reconciler();
+    let reconciler = controller.single_reconciler();
     let (explanation, report) = {
         let _progress = Progress::wait("observing");
         let worker = WorkerId::from(arguments.worker.as_str());
         tokio::join!(reconciler.explain_now(&worker), history(&admin, &arguments.worker))
     };
-    flush(reconciler).await;
+    flush(&reconciler).await;
     let explanation = explanation?;
     let (history, queue, note) = match report {
         Ok(mut report) => (Some(report["history"].take()), Some(report["queue"].take()), None),

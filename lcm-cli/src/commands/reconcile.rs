@@ -25,7 +25,7 @@ pub(crate) async fn run(arguments: &ReconcileArguments) -> Result<ExitStatus, Fa
         let _progress = Progress::wait("waiting for the lead");
         controller.elect_once(mode, LEAD_PATIENCE).await?
     };
-    let reconciler = controller.reconciler().with_lease(elected.lease().clone());
+    let reconciler = controller.single_reconciler().with_lease(elected.lease().clone());
     let reconciled = reconciler.reconcile_now(&WorkerId::from(arguments.worker.as_str()), mode).await;
     elected.resign().await;
     flush(&reconciler).await;

@@ -7,7 +7,6 @@ use pyo3::prelude::*;
 use serde_json::Value;
 
 use super::world::World;
-use crate::bridge::Bridge;
 use crate::control_plane::PythonControlPlane;
 use crate::observation::read_list;
 use crate::port_results::{plain, tuple};
@@ -18,8 +17,8 @@ pub(super) struct Records {
 }
 
 impl Records {
-    pub(super) fn new(port: Bridge, world: World) -> Self {
-        Self { port: PythonControlPlane(port), world }
+    pub(super) fn new(port: &Bound<'_, PyAny>, world: World) -> PyResult<Self> {
+        Ok(Self { port: PythonControlPlane::new(port)?, world })
     }
 }
 

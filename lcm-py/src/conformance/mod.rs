@@ -45,11 +45,15 @@ pub(crate) fn check_port(
     port: &Bound<'_, PyAny>,
     world: &Bound<'_, PyAny>,
 ) -> PyResult<Option<Broken>> {
-    let (port, world) = (Bridge::new(port)?, World(Bridge::new(world)?));
+    let world = World(Bridge::new(world)?);
+    if name == "control_plane" {
+        let records = control_plane::Records::new(port, world)?;
+        return run(py, async move {
+            let _capabilities = suites::control_plane::suite(&records).await;
+        });
+    }
+    let port = Bridge::new(port)?;
     match name {
-        "control_plane" => run(py, async {
-            let _capabilities = suites::control_plane::suite(&control_plane::Records::new(port, world)).await;
-        }),
         "compute" => run(py, async { suites::compute::suite(&compute::Cloud::new(port, world).await).await }),
         "metrics" => run(py, async { suites::metrics::suite(&metrics::Gauges::new(port, world).await).await }),
         "cml" => run(py, async { suites::cml::suite(&cml::Laboratory::new(port, world).await).await }),

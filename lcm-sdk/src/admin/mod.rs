@@ -55,6 +55,6 @@ pub use auth::{AdminOptions, Exposure};
 #[cfg(feature = "admin")]
 pub use server::{AdminError, AdminServer};
 pub use source::{
-    AdminSource, ControllerStats, LastOutcome, NotReady, Operation, OperationRequest, QueueStats, Refusal,
-    ResourceSummary, Role, SweepSummary, Triggered, Waiting, WorkerReport,
+    AdminSource, ControllerStats, ExternalStopStatus, LastOutcome, NotReady, Operation, OperationRequest, QueueStats,
+    Refusal, ResourceSummary, Role, SweepSummary, Triggered, Waiting, WorkerReport,
 };

@@ -11,6 +11,7 @@ use thiserror::Error;
 use crate::controller::{HeldShard, ResourceStatus, WatchState};
 use crate::lifecycle::capabilities::Capabilities;
 use crate::lifecycle::outcome::Outcome;
+use crate::lifecycle::policy::ExternalStopPolicy;
 use crate::lifecycle::session::Session;
 use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::wire_enum::vocabulary;
@@ -143,8 +144,19 @@ pub struct ControllerStats {
     pub discovery: Option<DiscoveryStats>,
     /// Optional features of the control plane, as far as its responses have shown them.
     pub control_plane: Capabilities,
+    /// What a stop from outside means to this controller.
+    pub external_stop_policy: ExternalStopStatus,
     /// Regions whose absences are not believed, because nothing proves the account of the credentials.
     pub untrusted_regions: Vec<UntrustedRegion>,
+}
+
+/// The external-stop policy. It lapses if the control plane does not store a desired status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ExternalStopStatus {
+    /// The policy of the settings.
+    pub configured: ExternalStopPolicy,
+    /// The policy that workers are reconciled with.
+    pub effective: ExternalStopPolicy,
 }
 
 fn watch_or_off<S: Serializer>(watch: &Option<WatchState>, serializer: S) -> Result<S::Ok, S::Error> {

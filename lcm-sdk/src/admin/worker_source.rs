@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use super::source::{
-    AdminSource, ControllerStats, LastOutcome, NotReady, Operation, OperationRequest, QueueStats, Refusal,
-    ResourceSummary, Role, SweepSummary, Triggered, Waiting, WorkerReport,
+    AdminSource, ControllerStats, ExternalStopStatus, LastOutcome, NotReady, Operation, OperationRequest, QueueStats,
+    Refusal, ResourceSummary, Role, SweepSummary, Triggered, Waiting, WorkerReport,
 };
 use crate::controller::{self, Readiness};
 use crate::lifecycle::outcome::Outcome;
@@ -23,6 +23,9 @@ use crate::workers::controller::WorkerController;
 impl AdminSource for WorkerController {
     fn stats(&self) -> ControllerStats {
         let (active, waiting) = self.controller().load().unwrap_or_default();
+        let capabilities = self.reconciler().ports().control_plane.capabilities();
+        let configured = self.reconciler().policy().external_stop_policy;
+        let effective = configured.effective(&capabilities);
         ControllerStats {
             instance_id: self.identity().to_owned(),
             role: if self.is_leading() { Role::Leader } else { Role::Standby },
@@ -36,7 +39,8 @@ impl AdminSource for WorkerController {
             records: self.record_stats(),
             notes: self.reconciler().ports().control_plane.notes_status(),
             discovery: self.discovery_stats(),
-            control_plane: self.reconciler().ports().control_plane.capabilities(),
+            control_plane: capabilities,
+            external_stop_policy: ExternalStopStatus { configured, effective },
             untrusted_regions: self.reconciler().untrusted_regions(),
         }
     }

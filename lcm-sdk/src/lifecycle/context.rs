@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::capabilities::Support;
 use super::decision::{Addresses, Change, Decision};
 use super::event::Event;
 use super::failure::CallFailure;
@@ -184,10 +183,9 @@ impl<'a> HandlerContext<'a> {
     /// [`follow`](Self::follow) for a stop that LCM did not request. The policy decides whether it becomes the desired
     /// status, if that can be written.
     pub(crate) fn follow_external_stop(self, instance: &Instance) -> Decision {
-        let can_write = self.observation.capabilities.desired_status != Support::No;
         let wants_it_running = self.worker.desired_status == Some(DesiredStatus::Running);
-        match self.policy.external_stop_policy {
-            ExternalStopPolicy::Respect if wants_it_running && can_write => self
+        match self.policy.external_stop_policy.effective(&self.observation.capabilities) {
+            ExternalStopPolicy::Respect if wants_it_running => self
                 .follow(instance, ReasonCode::ExternalStop)
                 .with_changes(|changes| changes.desired_status = Some(DesiredStatus::Stopped)),
             ExternalStopPolicy::Respect | ExternalStopPolicy::Restart => self.follow(instance, ReasonCode::Drift),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::backoff::Backoff;
+use super::capabilities::{Capabilities, Support};
 use super::region::RegionConfigs;
 use super::wire_enum::vocabulary;
 
@@ -13,6 +14,17 @@ vocabulary! {
         Restart = "restart",
         /// The stop wins: the desired status becomes stopped.
         Respect = "respect",
+    }
+}
+
+impl ExternalStopPolicy {
+    /// The policy that can be carried out: to respect a stop, its desired status has to be stored.
+    #[must_use]
+    pub const fn effective(self, known: &Capabilities) -> Self {
+        match (self, known.desired_status) {
+            (Self::Respect, Support::No) => Self::Restart,
+            (Self::Respect, Support::Unknown | Support::Yes) | (Self::Restart, _) => self,
+        }
     }
 }
 

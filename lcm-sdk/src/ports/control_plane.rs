@@ -145,6 +145,12 @@ pub trait ControlPlane: Send + Sync {
         Capabilities::default()
     }
 
+    /// The features that the configuration of this port fixes, before any response; `None` if they are read off responses,
+    /// which is the default.
+    fn pinned_capabilities(&self) -> Option<Capabilities> {
+        None
+    }
+
     /// Adds the notes of a worker that was not read from this port. By default returns it as it is, because the record
     /// has all notes. See [`NotesControlPlane`](crate::providers::notes::NotesControlPlane).
     async fn with_notes(&self, worker: Worker) -> Result<Worker, CallFailure> {

@@ -1,7 +1,7 @@
 //! Shared state of the clones of one reconciler, and the lease one of them acts under.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
@@ -17,6 +17,7 @@ use super::result::Mode;
 use crate::controller::LeaderLease;
 use crate::controller::lease::FleetLockGuard;
 use crate::history::{HistoryWriter, RecordedReconcile};
+use crate::lifecycle::capabilities::Capabilities;
 use crate::lifecycle::effect::EffectResult;
 use crate::lifecycle::event::Event;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
@@ -65,6 +66,7 @@ impl CmlDefaults {
 pub(crate) struct Context {
     shared: Arc<Shared>,
     pub(super) lease: LeaderLease,
+    requests: Option<KeyRequests>,
 }
 
 struct Shared {
@@ -81,7 +83,8 @@ struct Shared {
     fleet: Arc<tokio::sync::Mutex<CachedFleet>>,
     scale_down_epoch: AtomicU64,
     scale_downs: ScaleDowns,
-    requests: Option<KeyRequests>,
+    /// Whether the lapse of the external-stop policy was logged.
+    policy_lapsed: AtomicBool,
 }
 
 /// The history file, and the policy as its reconciles share it.
@@ -133,25 +136,44 @@ impl Context {
             fleet: Arc::default(),
             scale_down_epoch: AtomicU64::new(0),
             scale_downs: ScaleDowns::default(),
-            requests,
+            policy_lapsed: AtomicBool::new(false),
         };
-        Self { shared: Arc::new(shared), lease: LeaderLease::unfenced() }
+        Self { shared: Arc::new(shared), lease: LeaderLease::unfenced(), requests }
     }
 
     pub(super) fn with_lease(&self, lease: LeaderLease) -> Self {
-        Self { shared: Arc::clone(&self.shared), lease }
+        Self { lease, ..self.clone() }
+    }
+
+    /// The same context, which reads license requests below these prefixes although no watch notes them.
+    pub(super) fn with_unwatched_requests(&self, prefixes: &[String]) -> Self {
+        let requests = self.requests.clone().map(|requests| requests.unwatched(prefixes));
+        Self { requests, ..self.clone() }
+    }
+
+    /// Logs once that external stops are not respected, because the control plane has shown that it does not store the
+    /// desired status with which they are recorded.
+    pub(super) fn warn_of_lapsed_policy(&self, known: &Capabilities) {
+        let configured = self.policy().external_stop_policy;
+        if configured != configured.effective(known) && !self.shared.policy_lapsed.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                target: "lcm::reconcile", %configured,
+                "the external stop policy has lapsed: the control plane does not store a desired status, so workers that \
+                 are stopped from outside are started again"
+            );
+        }
     }
 
     /// Adds operations to a record that the control plane requests beside it.
     pub(super) async fn add_requests(&self, worker: &mut Worker) {
-        if let Some(requests) = &self.shared.requests {
+        if let Some(requests) = &self.requests {
             requests.add_license(worker).await;
         }
     }
 
     /// Forgets the request for a license operation that was reported as completed or failed.
     pub(super) fn license_done(&self, worker: &Worker) {
-        if let Some(requests) = &self.shared.requests {
+        if let Some(requests) = &self.requests {
             requests.license_done(&worker.id);
         }
     }

@@ -22,6 +22,7 @@ mod result;
 use std::sync::Arc;
 use std::time::Duration;
 
+use thiserror::Error;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -48,7 +49,7 @@ use crate::lifecycle::lookup::Lookup;
 use crate::lifecycle::observation::Observation;
 use crate::lifecycle::open_sessions;
 use crate::lifecycle::outcome::{Outcome, Requeue};
-use crate::lifecycle::policy::Policy;
+use crate::lifecycle::policy::{ExternalStopPolicy, Policy};
 use crate::lifecycle::query::{Query, queries};
 use crate::lifecycle::reason::{Reason, ReasonCode};
 use crate::lifecycle::record::{Applied, record};
@@ -56,7 +57,7 @@ use crate::lifecycle::status::WorkerStatus;
 use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::trust::{Caller, Doubt, LastFound, Place};
 use crate::lifecycle::worker::{NotesOnRecord, Worker};
-use crate::ports::{CmlTarget, Coordination, Ports};
+use crate::ports::{CmlTarget, ControlPlane, Coordination, Ports};
 use crate::telemetry::{Anomaly, Telemetry};
 
 pub use self::context::CmlDefaults;
@@ -104,7 +105,7 @@ type WorkerLock = Arc<OwnedMutexGuard<()>>;
 /// use lcm_sdk::prelude::*;
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-/// let reconciler = Reconciler::new(Ports::in_memory(Arc::new(SystemClock)), Policy::default());
+/// let reconciler = Reconciler::new(Ports::in_memory(Arc::new(SystemClock)), Policy::default()).unwrap();
 /// let mut worker = Worker::new("w-1", WorkerStatus::Stopped);
 /// worker.aws_region = Some("us-east-1".to_owned());
 ///
@@ -138,6 +139,26 @@ pub enum MetricsScope {
     All,
 }
 
+/// The policy respects stops from outside, which is recorded as a desired status, and the control plane is configured as
+/// one that stores none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error(
+    "invalid external stop policy 'respect': it writes a desired status, which this control plane does not store; \
+     expected 'restart'"
+)]
+#[non_exhaustive]
+pub struct UnsupportedPolicy;
+
+impl UnsupportedPolicy {
+    fn check(policy: &Policy, control_plane: &dyn ControlPlane) -> Result<(), Self> {
+        let pinned = control_plane.pinned_capabilities().map(|pinned| pinned.desired_status);
+        match policy.external_stop_policy {
+            ExternalStopPolicy::Respect if pinned == Some(Support::No) => Err(Self),
+            ExternalStopPolicy::Respect | ExternalStopPolicy::Restart => Ok(()),
+        }
+    }
+}
+
 /// Composes a [`Reconciler`].
 #[derive(Clone)]
 #[must_use]
@@ -162,11 +183,17 @@ impl ReconcilerBuilder {
     }
 
     /// Reads license operations that the control plane requests in etcd, below `{prefix}{id}/license`, before every
-    /// reconcile of a record that shows none. A prefix of the original control plane is `/lcm/workers/`.
+    /// reconcile of a record that shows none. The prefix of the original control plane is `/lcm/workers/`.
     ///
-    /// A worker controller needs no prefix: its watch reports the keys.
-    pub fn license_requests(self, coordination: Arc<dyn Coordination>, prefix: &str) -> Self {
-        self.requests(Some(KeyRequests::new(coordination).unwatched(prefix)))
+    /// A worker controller that runs needs no prefix: its watch reports the keys. For one that does not, see
+    /// [`WorkerController::single_reconciler`](crate::workers::WorkerController::single_reconciler).
+    pub fn license_requests<P: Into<String>>(
+        self,
+        coordination: Arc<dyn Coordination>,
+        prefixes: impl IntoIterator<Item = P>,
+    ) -> Self {
+        let prefixes: Vec<String> = prefixes.into_iter().map(Into::into).collect();
+        self.requests(Some(KeyRequests::new(coordination).unwatched(&prefixes)))
     }
 
     /// Reads license operations that the control plane requests beside the record.
@@ -180,15 +207,22 @@ impl ReconcilerBuilder {
     }
 
     /// Creates the reconciler. It acts without an election until [`Reconciler::with_lease`].
-    pub fn build(self) -> Reconciler {
+    ///
+    /// # Errors
+    /// If the control plane is configured as one that cannot carry the policy out.
+    pub fn build(self) -> Result<Reconciler, UnsupportedPolicy> {
         let Self { ports, policy, cml_defaults, telemetry, requests, history } = self;
-        Reconciler { context: Context::new(ports, policy, cml_defaults, telemetry, requests, history) }
+        UnsupportedPolicy::check(&policy, &*ports.control_plane)?;
+        Ok(Reconciler { context: Context::new(ports, policy, cml_defaults, telemetry, requests, history) })
     }
 }
 
 impl Reconciler {
     /// Creates a reconciler that acts without an election, for scripts, notebooks and single-instance services.
-    pub fn new(ports: Ports, policy: Policy) -> Self {
+    ///
+    /// # Errors
+    /// If the control plane is configured as one that cannot carry the policy out.
+    pub fn new(ports: Ports, policy: Policy) -> Result<Self, UnsupportedPolicy> {
         Self::builder(ports, policy).build()
     }
 
@@ -202,6 +236,11 @@ impl Reconciler {
             requests: None,
             history: None,
         }
+    }
+
+    /// The same reconciler, which reads license operations below these prefixes although no watch reports them.
+    pub(crate) fn with_unwatched_requests(&self, prefixes: &[String]) -> Self {
+        Self { context: self.context.with_unwatched_requests(prefixes) }
     }
 
     /// The same reconciler, acting under an elected leader's lease.
@@ -373,9 +412,11 @@ impl Reconciler {
     /// the instance is looked up anew: passwords and tokens go only to an address that EC2 showed in this reconcile.
     fn known(&self, worker: &Worker, hints: &Hints, mode: Mode, now: Timestamp) -> Observation {
         let cached = self.cache().load(&worker.id, mode);
+        let capabilities = self.ports().control_plane.capabilities();
+        self.context.warn_of_lapsed_policy(&capabilities);
         let mut observation = Observation {
             idle_checked_at: cached.idle_checked_at,
-            capabilities: self.ports().control_plane.capabilities(),
+            capabilities,
             metrics_reported_at: match hints.metrics {
                 MetricsScope::All => None,
                 // The round under way reports them in batches.

@@ -24,8 +24,8 @@ use crate::ports::Coordination;
 #[derive(Clone)]
 pub(crate) struct KeyRequests {
     inner: Arc<Inner>,
-    /// Prefix of the keys that are read without being noted first.
-    unwatched: Option<Arc<str>>,
+    /// Prefixes of the keys that are read without being noted first.
+    unwatched: Arc<[String]>,
 }
 
 struct Inner {
@@ -77,12 +77,12 @@ struct SyncFields {
 
 impl KeyRequests {
     pub(crate) fn new(coordination: Arc<dyn Coordination>) -> Self {
-        Self { inner: Arc::new(Inner { coordination, noted: Mutex::default() }), unwatched: None }
+        Self { inner: Arc::new(Inner { coordination, noted: Mutex::default() }), unwatched: Arc::new([]) }
     }
 
-    /// Reads the license operations below this prefix although no watch notes them.
-    pub(crate) fn unwatched(self, prefix: &str) -> Self {
-        Self { unwatched: Some(prefix.into()), ..self }
+    /// Reads the license operations below these prefixes although no watch notes them.
+    pub(crate) fn unwatched(self, prefixes: &[String]) -> Self {
+        Self { unwatched: prefixes.into(), ..self }
     }
 
     /// Notes a key of a worker, if it is that of a request. Whether the request exists is found out by reading it.
@@ -151,10 +151,18 @@ impl KeyRequests {
         if worker.license.pending_operation.is_some() {
             return;
         }
-        if let Some(prefix) = &self.unwatched {
+        for prefix in &*self.unwatched {
             self.note_key(worker.id.as_str(), format!("{prefix}{}/license", worker.id).as_bytes());
+            if self.add_noted_license(worker).await.is_some() {
+                return;
+            }
         }
-        let Some(value) = self.read(&worker.id, RequestKind::License).await else { return };
+        self.add_noted_license(worker).await;
+    }
+
+    /// Adds the operation at the noted key. `None` if that was not read.
+    async fn add_noted_license(&self, worker: &mut Worker) -> Option<()> {
+        let value = self.read(&worker.id, RequestKind::License).await?;
         match LicenseIntent::from_json(&value) {
             Ok(Some(intent)) => worker.license.add_intent(intent, worker.notes.license_attempt.as_deref()),
             Ok(None) => self.forget(&worker.id, RequestKind::License),
@@ -163,6 +171,7 @@ impl KeyRequests {
                 self.forget(&worker.id, RequestKind::License);
             }
         }
+        Some(())
     }
 
     /// Forgets a license operation that was reported as completed or failed, unless its key changed since it was read.
@@ -280,7 +289,8 @@ mod tests {
     async fn unwatched_license_is_read_without_being_noted() {
         let etcd = MemoryCoordination::new();
         etcd.put(LICENSE, r#"{"operation": "deregister"}"#);
-        let requests = KeyRequests::new(Arc::new(etcd.clone())).unwatched("/lcm/workers/");
+        let prefixes = ["/workers/".to_owned(), "/lcm/workers/".to_owned()];
+        let requests = KeyRequests::new(Arc::new(etcd.clone())).unwatched(&prefixes);
         for expected in [Some(LicenseOperation::Deregister), None] {
             let mut worker = Worker::new("w-1", WorkerStatus::Running);
             requests.add_license(&mut worker).await;

@@ -23,7 +23,7 @@ use crate::lifecycle::ids::WorkerId;
 use crate::lifecycle::policy::Policy;
 use crate::ports::{ControlPlane, Coordination, Ports};
 use crate::reconciler::requests::KeyRequests;
-use crate::reconciler::{CmlDefaults, Mode, ReconcileResult, Reconciler};
+use crate::reconciler::{CmlDefaults, Mode, ReconcileResult, Reconciler, UnsupportedPolicy};
 use crate::resilience::ServiceStatus;
 use crate::resilience::reachability::{MonitoredCoordination, Reachability};
 use crate::telemetry::Telemetry;
@@ -198,6 +198,18 @@ struct Inner {
     requests: Option<KeyRequests>,
 }
 
+/// Why a worker controller cannot be created.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum WorkerControllerError {
+    /// The election settings cannot work.
+    #[error(transparent)]
+    Election(#[from] ElectionConfigError),
+    /// The control plane is configured as one that cannot carry the policy out.
+    #[error(transparent)]
+    Policy(#[from] UnsupportedPolicy),
+}
+
 /// Result of a single sweep.
 #[derive(Debug, Clone)]
 pub struct OneSweep {
@@ -250,14 +262,14 @@ impl WorkerController {
     /// Creates a controller that does nothing until it runs. Without `coordination` it leads at once, without election.
     ///
     /// # Errors
-    /// If the election settings cannot work.
+    /// If the election settings cannot work, or the control plane is configured as one that cannot carry the policy out.
     pub fn new(
         ports: Ports,
         policy: Policy,
         coordination: Option<Arc<dyn Coordination>>,
         config: WorkerControllerConfig,
         telemetry: Telemetry,
-    ) -> Result<Self, ElectionConfigError> {
+    ) -> Result<Self, WorkerControllerError> {
         config.election.check()?;
         let clock = Arc::clone(&ports.clock);
         let etcd =
@@ -268,13 +280,14 @@ impl WorkerController {
         let control_plane =
             Arc::new(Reachability::new("the control plane", ports.control_plane.url(), Arc::clone(&clock)));
         let requests = coordination.clone().map(KeyRequests::new);
+        // A watch lists them itself, whenever it connects and whenever that is tried.
         let listed = if config.watch.is_some() { Vec::new() } else { config.request_prefixes.clone() };
         let reconciler = Reconciler::builder(ports, policy)
             .cml_defaults(config.cml.clone())
             .telemetry(telemetry.clone())
             .requests(requests.clone())
             .history(config.history.clone())
-            .build();
+            .build()?;
         let discovery = Arc::<DiscoveryState>::default();
         let loops = Loops {
             reconciler: reconciler.clone(),
@@ -300,18 +313,25 @@ impl WorkerController {
         }
         let controller = match builder.build() {
             Ok(controller) => controller,
-            Err(BuildError::Election(error)) => return Err(error),
+            Err(BuildError::Election(error)) => return Err(error.into()),
             // Unreachable: a watch is configured together with its election.
-            Err(BuildError::WatchWithoutCoordination { .. }) => return Err(ElectionConfigError::NoKey),
+            Err(BuildError::WatchWithoutCoordination { .. }) => return Err(ElectionConfigError::NoKey.into()),
         };
         let inner =
             Inner { reconciler, coordination, config, controller, records, etcd, control_plane, discovery, requests };
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The reconciler, for a single reconcile outside the loop. It acts without an election.
+    /// The reconciler of the loop, for a single reconcile beside it. It acts without an election, and knows those license
+    /// operations in etcd that the watch has reported.
     pub fn reconciler(&self) -> &Reconciler {
         &self.inner.reconciler
+    }
+
+    /// The reconciler for a program in which the controller does not run. It acts without an election, and looks the
+    /// license operations of a worker up in etcd, below the configured prefixes.
+    pub fn single_reconciler(&self) -> Reconciler {
+        self.inner.reconciler.with_unwatched_requests(&self.inner.config.request_prefixes)
     }
 
     /// The generic controller below.

@@ -6,7 +6,9 @@ pub(crate) mod fleet;
 pub(crate) mod metrics;
 pub(crate) mod records;
 
-pub use controller::{ElectedOnce, OneSweep, OneSweepError, WorkerController, WorkerControllerConfig};
+pub use controller::{
+    ElectedOnce, OneSweep, OneSweepError, WorkerController, WorkerControllerConfig, WorkerControllerError,
+};
 pub use discovery::{
     Discovery, DiscoveryConfig, DiscoveryReport, DiscoveryRun, DiscoveryStats, ExplainedVerdict, RegionReport,
     RegionRun, RegionStats,

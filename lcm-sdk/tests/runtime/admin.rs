@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use lcm_sdk::admin::{
-    AdminOptions, AdminServer, AdminSource, ControllerStats, Exposure, LastOutcome, NotReady, Operation,
-    OperationRequest, QueueStats, Refusal, ResourceSummary, Role, SweepSummary, Triggered, Waiting,
+    AdminOptions, AdminServer, AdminSource, ControllerStats, Exposure, ExternalStopStatus, LastOutcome, NotReady,
+    Operation, OperationRequest, QueueStats, Refusal, ResourceSummary, Role, SweepSummary, Triggered, Waiting,
 };
 use lcm_sdk::controller::{ResourceStatus, Shutdown, WatchState};
-use lcm_sdk::lifecycle::{Capabilities, Counter, Counts, Support};
+use lcm_sdk::lifecycle::{Capabilities, Counter, Counts, ExternalStopPolicy, Support};
 use lcm_sdk::ports::NotesStatus;
 use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::workers::{RecordProblem, RecordStats};
@@ -70,6 +70,10 @@ impl AdminSource for Controller {
             notes: NotesStatus::new("record", "the control plane keeps notes"),
             discovery: None,
             control_plane: Capabilities::all(Support::Unknown),
+            external_stop_policy: ExternalStopStatus {
+                configured: ExternalStopPolicy::Respect,
+                effective: ExternalStopPolicy::Restart,
+            },
             untrusted_regions: Vec::new(),
         }
     }
@@ -245,6 +249,7 @@ async fn stats_describe_the_controller() {
                 "versions": "unknown", "notes": "unknown", "desired_status": "unknown", "cancel_drain": "unknown",
                 "session_moves": "unknown", "pause_suppression": "unknown", "audits": "unknown",
             },
+            "external_stop_policy": {"configured": "respect", "effective": "restart"},
             "untrusted_regions": [],
         })
     );

@@ -60,7 +60,7 @@ async fn reconciled(script: &[(u32, Action)], running: usize) -> Worker {
     let desire = |desired| harness.control_plane.edit(&worker_id(1), |worker| worker.desired_status = Some(desired));
     desire(desired);
     harness.control_plane.edit(&worker_id(1), |worker| worker.is_idle_detection_enabled = false);
-    let reconciler = Reconciler::new(harness.ports(), harness.policy.clone());
+    let reconciler = Reconciler::new(harness.ports(), harness.policy.clone()).expect("a supported policy");
     for cycle in 0..120 + REST {
         harness.compute.settle();
         let mut is_due = !harness.record(1).is_at_rest();

@@ -133,7 +133,10 @@ async fn foreign_instance_is_reported_once() {
     let harness = Harness::new();
     put_instance(&harness, "i-99", "w-of-staging");
     let telemetry = Telemetry::default();
-    let reconciler = Reconciler::builder(harness.ports(), harness.policy.clone()).telemetry(telemetry.clone()).build();
+    let reconciler = Reconciler::builder(harness.ports(), harness.policy.clone())
+        .telemetry(telemetry.clone())
+        .build()
+        .expect("a supported policy");
     let discovery = Discovery::new(reconciler, config(), |_| {});
     for _ in 0..3 {
         let report = discovery.run_once().await;

@@ -72,7 +72,7 @@ impl Harness {
     }
 
     pub(crate) fn reconciler(&self) -> Reconciler {
-        Reconciler::new(self.ports(), self.policy.clone())
+        Reconciler::new(self.ports(), self.policy.clone()).expect("a supported policy")
     }
 
     /// A worker created yesterday with an instance of its own. Its number is the last part of its address.

@@ -48,7 +48,7 @@ fn read(path: &Path) -> Vec<RecordedReconcile> {
 
 fn recorder(harness: &Harness, directory: &Directory) -> Reconciler {
     let writer = HistoryWriter::new(&directory.0, HistoryLimits::default()).expect("a directory");
-    Reconciler::builder(harness.ports(), harness.policy.clone()).history(writer).build()
+    Reconciler::builder(harness.ports(), harness.policy.clone()).history(writer).build().expect("a supported policy")
 }
 
 /// A worker that should run is started, comes up, is stopped from outside, comes up again and is terminated.

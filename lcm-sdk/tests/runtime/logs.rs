@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lcm_sdk::controller::Shutdown;
-use lcm_sdk::lifecycle::DrainRequest;
+use lcm_sdk::lifecycle::{Capabilities, DrainRequest, ExternalStopPolicy, Support};
 use lcm_sdk::logging::{self, Color};
 use lcm_sdk::ports::Clock as _;
 use lcm_sdk::ports::DiscoveryFilter;
@@ -79,7 +79,7 @@ async fn canceled_drains_are_logged() {
     harness.worker(1, WorkerStatus::Draining, Ec2State::Running);
     let mut ports = harness.ports();
     ports.events = Arc::new(LogEvents);
-    let reconciler = Reconciler::new(ports, harness.policy.clone());
+    let reconciler = Reconciler::new(ports, harness.policy.clone()).expect("a supported policy");
     let request = DrainRequest { reason: "class goes on".to_owned(), requested_by: "alice".to_owned() };
     let canceled = reconciler.cancel_drain(&worker_id(1), &request).await.expect("it drains");
     assert_eq!(canceled.to_status, WorkerStatus::Running);
@@ -119,6 +119,23 @@ async fn launches_name_their_instance() {
     let instance = format!("instance={id}");
     let logged = lines.with(&["worker=w-1", &instance, "from=pending", "to=provisioning", "reason=\"launch\""]);
     assert_eq!(logged.len(), 1, "{:?}", lines.with(&["w-1"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lapsed_stop_policy_is_logged_once() {
+    let (lines, _guard) = Lines::capture();
+    let mut known = Capabilities::all(Support::Yes);
+    known.desired_status = Support::No;
+    let mut harness = Harness::with_control_plane(|control_plane| control_plane.with_capabilities(known));
+    harness.policy.external_stop_policy = ExternalStopPolicy::Respect;
+    let reconciler = harness.reconciler();
+    for number in 1..=2 {
+        harness.worker(number, WorkerStatus::Running, Ec2State::Stopped);
+        harness.control_plane.edit(&worker_id(number), |worker| worker.desired_status = Some(DesiredStatus::Running));
+        assert_eq!(harness.reconcile(&reconciler, number).await.to_status, WorkerStatus::Stopped);
+        assert_eq!(harness.record(number).desired_status, Some(DesiredStatus::Running), "it is started again");
+    }
+    assert_eq!(lines.with(&["WARN", "the external stop policy has lapsed", "respect"]).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

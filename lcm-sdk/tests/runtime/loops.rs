@@ -113,7 +113,7 @@ async fn hung_event_sink_delays_no_orphan() {
     }
     let mut ports = harness.ports();
     ports.events = Arc::new(HungSink);
-    let reconciler = Reconciler::new(ports, harness.policy.clone());
+    let reconciler = Reconciler::new(ports, harness.policy.clone()).expect("a supported policy");
     let discovery = Discovery::new(reconciler.clone(), both_regions().with_regions([REGION]), |_| {});
     let began = Instant::now();
     let report = discovery.run_once().await;
@@ -131,7 +131,7 @@ async fn hung_event_sink_delays_no_reconcile() {
     harness.control_plane.edit(&worker_id(1), |worker| worker.notes.drain_started_at = worker.created_at);
     let mut ports = harness.ports();
     ports.events = Arc::new(HungSink);
-    let reconciler = Reconciler::new(ports, harness.policy.clone());
+    let reconciler = Reconciler::new(ports, harness.policy.clone()).expect("a supported policy");
     let began = Instant::now();
     let result = reconciler.reconcile(&harness.record(1)).await;
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());

@@ -54,7 +54,8 @@ impl Original {
     fn next_leader(&mut self) -> Leader {
         self.terms += 1;
         let (lease, keeper) = LeaderLease::new(self.terms, Instant::now() + Duration::from_secs(1_000_000));
-        let reconciler = Reconciler::new(self.ports(self.placement), self.harness.policy.clone());
+        let reconciler =
+            Reconciler::new(self.ports(self.placement), self.harness.policy.clone()).expect("a supported policy");
         Leader { reconciler: reconciler.with_lease(lease), _keeper: keeper }
     }
 }
@@ -239,7 +240,8 @@ async fn dropped_note_is_no_hot_loop() {
     for placement in [NotesPlacement::Record, NotesPlacement::Auto] {
         let original = Original::new();
         draining(&original);
-        let reconciler = Reconciler::new(original.ports(placement), original.harness.policy.clone());
+        let reconciler =
+            Reconciler::new(original.ports(placement), original.harness.policy.clone()).expect("a supported policy");
         let config =
             ControllerConfig::default().with_initial_delay(Duration::ZERO).with_interval(Duration::from_secs(30));
         let fleet = WorkerFleet::new(reconciler.clone(), Mode::Real);

@@ -97,7 +97,10 @@ async fn unkept_fields_are_reported_once_per_worker() {
     harness.control_plane.edit(&worker_id(1), |worker| worker.desired_status = Some(DesiredStatus::Stopped));
     harness.session("s-1", "running", 1);
     let telemetry = Telemetry::default();
-    let reconciler = Reconciler::builder(harness.ports(), harness.policy.clone()).telemetry(telemetry.clone()).build();
+    let reconciler = Reconciler::builder(harness.ports(), harness.policy.clone())
+        .telemetry(telemetry.clone())
+        .build()
+        .expect("a supported policy");
     let mut counted = Vec::new();
     for _ in 0..4 {
         tokio::time::advance(Duration::from_secs(1)).await;
@@ -448,7 +451,8 @@ async fn metric_sources_are_read_concurrently() {
         } else {
             ports.metrics = Arc::new(HungSource);
         }
-        let (reconciler, worker) = (Reconciler::new(ports, harness.policy.clone()), harness.record(1));
+        let (reconciler, worker) =
+            (Reconciler::new(ports, harness.policy.clone()).expect("a supported policy"), harness.record(1));
         let run = tokio::spawn(async move { reconciler.reconcile(&worker).await });
         pass_time(1).await;
         let system_calls = harness.cml.calls().iter().filter(|call| call.starts_with("system ")).count();

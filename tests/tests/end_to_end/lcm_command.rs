@@ -6,9 +6,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Instant;
 
-use fake_cloud::control_plane::Generation;
+use fake_cloud::control_plane::{Generation, Input, LicenseOperation, LicenseStep};
 use fake_cloud::world::Delays;
-use fake_cloud::{FakeCloud, Pace, Scenario};
+use fake_cloud::{FakeCloud, Pace, Scenario, Service};
 use lcm_sdk::controller::ElectionConfig;
 use lcm_tests::etcd::Keys;
 use serde_json::{Value, json};
@@ -364,6 +364,27 @@ async fn reconcile_changes_one_worker_and_gives_up_the_lead() {
     assert_eq!((&done["mode"], &done["to_status"]), (&json!("real"), &json!("stopping")));
     assert_eq!(cloud.worker("w-green").expect("it exists").status(), "stopping");
     assert!(cloud.etcd().leases().is_empty(), "the lease is released");
+}
+
+/// The records of the original control plane do not show a license operation: it is requested in etcd.
+#[tokio::test]
+async fn license_operation_in_etcd_is_seen_without_a_controller() {
+    let scenario = Scenario::find("drain").expect("a built-in scenario");
+    let cloud = FakeCloud::builder().pace(Pace::Real).delays(Delays::none()).scenario(Some(scenario));
+    let cloud = cloud.control_plane(Some(Generation::Original)).start().await.expect("started");
+    let environment = environment(&cloud);
+    let token = Input::from_value(json!({"token": "t0ken-of-the-request"})).expect("an object");
+    let (operation, step) = (LicenseOperation::Register, LicenseStep::Request);
+    cloud.records().license_step("w-blue", None, operation, step, &token).expect("accepted");
+
+    let explained = printed(&["explain", "w-blue", "-o", "json"], &environment).await;
+    assert!(!explained.contains("t0ken"), "{explained}");
+    let explained: Value = serde_json::from_str(&explained).expect("JSON");
+    assert_eq!(explained["record"]["license_operation"], "register");
+    assert_eq!(cloud.count(Service::Cml, "register"), 0);
+    let done = json(&["reconcile", "w-blue"], &environment).await;
+    assert_eq!(done["reason"]["code"], "license_submitted", "{done}");
+    assert_eq!(cloud.count(Service::Cml, "register"), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -250,7 +250,7 @@ async fn cooldown_survives_a_change_of_leader(#[values(Extended)] generation: Ge
     assert_eq!(harness.reconcile("w-1").await.to_status, WorkerStatus::Stopping);
     // A new process without any state in memory.
     let ports = harness.ports.clone();
-    let successor = Reconciler::new(ports, harness.policy.clone());
+    let successor = Reconciler::new(ports, harness.policy.clone()).expect("a supported policy");
     harness.cloud.advance(Duration::from_secs(599)).await;
     let held = successor.reconcile(&harness.worker("w-2").await).await;
     harness.deliver(&successor).await;
@@ -258,7 +258,7 @@ async fn cooldown_survives_a_change_of_leader(#[values(Extended)] generation: Ge
     assert_eq!(harness.audit("w-2"), ["skipped_cooldown"]);
 
     harness.cloud.advance(Duration::from_secs(300)).await;
-    let successor = Reconciler::new(harness.ports.clone(), harness.policy.clone());
+    let successor = Reconciler::new(harness.ports.clone(), harness.policy.clone()).expect("a supported policy");
     assert_eq!(successor.reconcile(&harness.worker("w-2").await).await.to_status, WorkerStatus::Stopping);
     harness.deliver(&successor).await;
     assert_eq!(harness.audit("w-2"), ["skipped_cooldown", "stopped_immediately"]);
@@ -420,7 +420,7 @@ async fn idle_checks_respect_their_interval(#[values(Original, Extended)] genera
         Extended => {}
     }
     // A new leader respects the interval too, because the record holds the time of the last check.
-    let successor = Reconciler::new(harness.ports.clone(), harness.policy.clone());
+    let successor = Reconciler::new(harness.ports.clone(), harness.policy.clone()).expect("a supported policy");
     harness
         .cloud
         .update_worker("w-1", json!({"last_activity_check_at": harness.cloud.now()}))

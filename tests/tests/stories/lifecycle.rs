@@ -6,9 +6,12 @@ use std::time::Duration;
 use fake_cloud::FakeCloud;
 use fake_cloud::control_plane::Generation::{self, Extended, Original};
 use fake_cloud::world::Delays;
-use lcm_sdk::lifecycle::ExternalStopPolicy;
-use lcm_sdk::reconciler::Mode;
-use lcm_sdk::{DesiredStatus, EffectResult, FailureKind, Outcome, WorkerStatus};
+use lcm_sdk::lifecycle::{ControlPlaneGeneration, ExternalStopPolicy};
+use lcm_sdk::providers::control_plane::{ControlPlaneClient, ControlPlaneOptions};
+use lcm_sdk::reconciler::{Mode, Reconciler};
+use lcm_sdk::telemetry::Telemetry;
+use lcm_sdk::workers::{WorkerController, WorkerControllerConfig};
+use lcm_sdk::{DesiredStatus, EffectResult, FailureKind, Outcome, Policy, Secret, WorkerStatus};
 use rstest::rstest;
 use serde_json::json;
 
@@ -214,6 +217,31 @@ async fn stop_from_outside_is_respected_where_it_can_be_recorded(#[values(Origin
     let worker = harness.worker("w-1").await;
     assert_eq!((worker.status, worker.desired_status), (end, Some(desired)));
     assert_eq!(harness.ec2_calls("StartInstances"), starts);
+}
+
+#[tokio::test]
+async fn policy_that_a_pinned_control_plane_cannot_carry_out_is_refused() {
+    let harness = Harness::with_manual_clock(Original).await;
+    let policy = Policy { external_stop_policy: ExternalStopPolicy::Respect, ..harness.policy.clone() };
+    for (pinned, accepted) in [
+        (ControlPlaneGeneration::Auto, true),
+        (ControlPlaneGeneration::Extended, true),
+        (ControlPlaneGeneration::Original, false),
+    ] {
+        let mut options = ControlPlaneOptions::new("http://127.0.0.1:1", Secret::from("key"));
+        options.generation = pinned;
+        let mut ports = harness.ports.clone();
+        ports.control_plane = Arc::new(ControlPlaneClient::new(options).expect("a client"));
+        let reconciler = Reconciler::new(ports.clone(), policy.clone()).map(drop);
+        let config = WorkerControllerConfig::default();
+        let controller = WorkerController::new(ports, policy.clone(), None, config, Telemetry::default()).map(drop);
+        assert_eq!((reconciler.is_ok(), controller.is_ok()), (accepted, accepted), "{pinned}");
+        for problem in
+            reconciler.err().map(|e| e.to_string()).into_iter().chain(controller.err().map(|e| e.to_string()))
+        {
+            assert!(problem.starts_with("invalid external stop policy 'respect'"), "{problem}");
+        }
+    }
 }
 
 #[rstest]

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from lcm._lcm import Patch, Worker
+from lcm.exceptions import PortError
 from lcm.observation import IdleReport, Session, Template
 from lcm.ports.bridge import MaybeAwaitable
 
@@ -16,6 +17,8 @@ __all__ = ["ControlPlane", "Patch"]
 
 class ControlPlane(Protocol):
     """The control plane, which owns the records. Subclasses may omit the methods with a default implementation.
+
+    Required are ``workers``, ``worker``, ``write``, ``template`` and ``sessions``.
 
     Every method is idempotent. :func:`lcm.ports.fence` returns the fencing token of the calling leader.
 
@@ -48,27 +51,30 @@ class ControlPlane(Protocol):
     def sessions(self, worker_id: str, /) -> MaybeAwaitable[Iterable[Session | Mapping[str, Any]]]:
         """List all sessions of a worker. A drain stops the worker when no active session is left."""
 
-    @abstractmethod
     def hand_back_session(self, session_id: str, /) -> MaybeAwaitable[None]:
-        """Return a session that has not started to the scheduler. An ended session is ``refused``."""
+        """Return an unstarted session to the scheduler. An ended session is ``refused``, as the default is."""
+        raise _unsupported("moving sessions")
 
-    @abstractmethod
     def retry_session(self, session_id: str, attempt: int, /) -> MaybeAwaitable[None]:
-        """Retry a failed session on the same worker."""
+        """Retry a failed session on the same worker. The default is ``refused``."""
+        raise _unsupported("moving sessions")
 
-    @abstractmethod
     def terminate_session(self, session_id: str, reason: str, /) -> MaybeAwaitable[None]:
-        """Terminate a session. An ended session is a success."""
+        """Terminate a session. An ended session is a success. The default is ``refused``."""
+        raise _unsupported("terminating sessions")
 
     def report_metrics(
         self, id: str, cloud: dict[str, Any] | None, cml: dict[str, Any] | None, at: datetime, /
     ) -> MaybeAwaitable[int | None]:
-        """Store the utilization of a worker. Returns the record's version if it changed."""
+        """Store the utilization of a worker; None was not read. Returns the record's version if it changed."""
         return None
 
     def report_license(self, id: str, report: str, /) -> MaybeAwaitable[int | None]:
-        """Store the progress of a license operation, such as ``complete-registration``."""
-        return None
+        """Store the progress of a license operation, such as ``complete-registration``.
+
+        The default is ``refused``, which keeps the operation from starting.
+        """
+        raise _unsupported("license reports")
 
     def detect_idle(
         self, id: str, telemetry: list[dict[str, Any]] | None, auto_pause: str, /
@@ -94,3 +100,19 @@ class ControlPlane(Protocol):
     def audit(self, id: str, label: str, detail: str, /) -> MaybeAwaitable[None]:
         """Add a scaling decision to the audit log."""
         return None
+
+    def clear_sync(self, id: str, /) -> MaybeAwaitable[None]:
+        """Delete the request to synchronize a worker, which was done. The default has no such requests."""
+        return None
+
+    def capabilities(self) -> Mapping[str, bool]:
+        """Return the optional features that the records have or lack; without a feature, its first use finds out.
+
+        The features are ``versions``, ``notes``, ``desired_status``, ``cancel_drain``, ``session_moves``,
+        ``pause_suppression`` and ``audits``. Called once, when the clients are created.
+        """
+        return {}
+
+
+def _unsupported(feature: str) -> PortError:
+    return PortError(f"this control plane does not support {feature}", "refused")

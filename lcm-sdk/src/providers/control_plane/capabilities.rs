@@ -63,6 +63,11 @@ impl Known {
         *self.capabilities.lock()
     }
 
+    /// The features of a pinned generation.
+    pub(super) fn pinned(&self) -> Option<Capabilities> {
+        self.generation.capabilities()
+    }
+
     /// Notes what a response showed about a feature.
     pub(super) fn learn(&self, feature: Feature, support: Support) {
         if self.generation != ControlPlaneGeneration::Auto {

@@ -237,6 +237,10 @@ impl ControlPlane for ControlPlaneClient {
         self.known_capabilities()
     }
 
+    fn pinned_capabilities(&self) -> Option<Capabilities> {
+        self.known.pinned()
+    }
+
     fn url(&self) -> Option<String> {
         Some(self.public_url())
     }

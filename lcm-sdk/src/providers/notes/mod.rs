@@ -434,6 +434,10 @@ impl ControlPlane for NotesControlPlane {
         self.inner.capabilities()
     }
 
+    fn pinned_capabilities(&self) -> Option<Capabilities> {
+        self.inner.pinned_capabilities()
+    }
+
     fn url(&self) -> Option<String> {
         self.inner.url()
     }
