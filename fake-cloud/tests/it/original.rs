@@ -819,6 +819,29 @@ async fn telemetry_with_an_offset_is_ignored() {
 }
 
 #[tokio::test]
+async fn write_races_are_faults() {
+    let cloud = start().await;
+    let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let url = format!("{}/api/internal/workers/a/status", cloud.endpoints().control_plane_url);
+    let body = json!({"status": "stopping", "ec2_instance_id": "i-9"});
+    for (race, stored) in [("write-conflict", "running"), ("split-write", "stopping")] {
+        let rule = json!({
+            "service": "control-plane", "operation": "write_status", "times": 1,
+            "action": {"kind": "custom", "name": race},
+        });
+        cloud.inject(serde_json::from_value(rule).expect("a rule")).expect("a valid rule");
+        let response = client.post(&url).header("X-API-Key", "lcm-dev-key").json(&body).send().await;
+        let response = response.expect("a response");
+        assert_eq!(response.status(), 500, "{race}");
+        let error: Value = response.json().await.expect("JSON");
+        assert_eq!((&error["title"], &error["status"]), (&json!("Internal Server Error"), &json!(500)), "{race}");
+        let record = cloud.worker("a").expect("a record");
+        assert_eq!((record.status(), record.instance_id()), (stored, Some("i-1")), "{race}");
+    }
+    cloud.stop().await;
+}
+
+#[tokio::test]
 async fn drain_cannot_be_canceled() {
     let cloud = start().await;
     cloud.records().drain("d", None, "maintenance", "operator").expect("it runs");

@@ -4,11 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use fake_cloud::control_plane::Generation;
+use chrono::{DateTime, Utc};
+use fake_cloud::control_plane::{Generation, Object};
 use fake_cloud::{FakeCloud, LeaseClock, Pace, RequestFilter, RequestOutcome, Service};
-use lcm_sdk::WorkerStatus;
+use lcm_sdk::lifecycle::ScaleDownPolicy;
+use lcm_sdk::ports::{Fence, NotesStore as _, Scope};
+use lcm_sdk::providers::etcd::{EtcdNotes, EtcdOptions};
+use lcm_sdk::{WorkerId, WorkerStatus};
 use lcm_tests::harness::{Harness, REGION, RunningController};
-use serde_json::json;
+use serde_json::{Value, json};
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// Simulated time per step while nothing is in transition.
@@ -21,8 +25,22 @@ const PAUSE: Duration = Duration::from_millis(400);
 const OLD_SESSIONS: usize = 150;
 
 /// The workers of the day, by their part in it.
-const PARTS: [(&str, usize); 7] =
-    [("launched", 17), ("drained", 10), ("stuck", 5), ("licensed", 5), ("idle", 5), ("lost", 5), ("orphan", 3)];
+const PARTS: [(&str, usize); 8] = [
+    ("launched", 14),
+    ("drained", 10),
+    ("stuck", 5),
+    ("licensed", 5),
+    ("idle", 5),
+    ("booked", 3),
+    ("lost", 5),
+    ("orphan", 3),
+];
+/// Idle workers that stay, so that the fleet keeps its minimum.
+const RESERVE: usize = 2;
+/// Minimum time between two scale-downs.
+const COOLDOWN: Duration = Duration::from_secs(2 * 3600);
+/// Time before a session for which its worker is kept: the sessions of the booked workers begin in the evening.
+const LOOK_AHEAD: Duration = Duration::from_secs(24 * 3600);
 /// A time at which the instances of the orphans were launched.
 const LONG_AGO: &str = "2020-01-01T00:00:00Z";
 
@@ -42,7 +60,12 @@ impl Day {
             .pace(Pace::Manual)
             .lease_clock(LeaseClock::Wall)
             .cml(|cml| cml.licensing.registration = Duration::from_secs(30));
-        let day = Self { harness: Harness::start(builder).await };
+        let size = |part: &str| names(part).len();
+        let min_workers = size("launched") + size("licensed") + size("booked") + RESERVE;
+        let harness = Harness::start(builder).await.with_policy(|policy| {
+            policy.scale_down = ScaleDownPolicy::new(min_workers).with_cooldown(COOLDOWN).with_look_ahead(LOOK_AHEAD);
+        });
+        let day = Self { harness };
         let harness = &day.harness;
         let mut instances = BTreeMap::new();
         for (part, _) in PARTS.iter().filter(|(part, _)| !matches!(*part, "launched" | "orphan")) {
@@ -55,8 +78,14 @@ impl Day {
         for (worker, instance) in &instances {
             let record = json!({"status": "running", "desired_status": "running", "ec2_instance_id": instance});
             harness.add_worker(worker, record);
-            // Without sessions the server pauses a worker that is not used.
-            if !worker.starts_with("idle") {
+            // Workers without sessions are scaled down, but for those that are booked.
+            if worker.starts_with("booked") {
+                let begins = (harness.cloud.now() + chrono::TimeDelta::hours(20)).to_rfc3339();
+                let session = json!({
+                    "id": format!("s-{worker}"), "worker_id": worker, "status": "scheduled", "timeslot_start": begins,
+                });
+                harness.cloud.add_session(session).expect("a valid session");
+            } else if !worker.starts_with("idle") {
                 harness.add_session(&format!("s-{worker}"), worker, "running");
             }
         }
@@ -80,8 +109,31 @@ impl Day {
         day
     }
 
+    /// Starts a controller that can crash: its lease then expires.
     fn start_controller(&self, name: &str) -> RunningController {
-        self.harness.start_controller(name, |_| {})
+        self.harness.start_controller_to_crash(name)
+    }
+
+    /// When each worker began to drain, by LCM's word or the server's: both announce it.
+    fn drains(&self) -> BTreeMap<String, DateTime<Utc>> {
+        let events = self.harness.cloud.records().events(None, Some("cml_worker.drain.started.v1"));
+        let text =
+            |event: &Object, field: &str| event.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let mut drains = BTreeMap::new();
+        for event in &events {
+            let at: DateTime<Utc> = text(event, "time").parse().expect("a time");
+            let first = drains.entry(text(event, "subject")).or_insert(at);
+            *first = at.min(*first);
+        }
+        drains
+    }
+
+    /// Times at which idle workers were taken out of service, in order.
+    fn scale_downs(&self) -> Vec<DateTime<Utc>> {
+        let idle = self.drains().into_iter().filter(|(worker, _)| worker.starts_with("idle"));
+        let mut times: Vec<DateTime<Utc>> = idle.map(|(_, at)| at).collect();
+        times.sort();
+        times
     }
 
     /// Lets time pass in long steps.
@@ -116,7 +168,7 @@ impl Day {
     }
 
     fn session_states(&self, prefix: &str) -> BTreeSet<String> {
-        let text = |session: &fake_cloud::control_plane::Object, field: &str| {
+        let text = |session: &Object, field: &str| {
             session.get(field).and_then(|value| value.as_str()).unwrap_or_default().to_owned()
         };
         let sessions = self.harness.cloud.sessions();
@@ -174,7 +226,12 @@ async fn fifty_workers_complete_a_day_on_the_original_server() {
     let third = day.start_controller("third");
     day.pass(4 * HOUR).await;
     day.wait_for("stuck", WorkerStatus::Stopped).await;
-    day.wait_for("idle", WorkerStatus::Stopped).await;
+    // Calls that time out, or whose response is lost, delay the work and change nothing about it.
+    let inject = |service: &str, operation: &str, action: Value| {
+        harness.inject(json!({"service": service, "operation": operation, "times": 1, "action": action}));
+    };
+    inject("control-plane", "write_status", json!({"kind": "drop-response"}));
+    inject("ec2", "StopInstances", json!({"kind": "drop-response"}));
 
     let restarted: Vec<_> = names("launched").into_iter().take(5).collect();
     for (desired, status) in [("stopped", WorkerStatus::Stopped), ("running", WorkerStatus::Running)] {
@@ -190,8 +247,28 @@ async fn fifty_workers_complete_a_day_on_the_original_server() {
             }
         }
     }
+    // Longer than the limits of the clients, which count real time.
+    for (service, operation) in
+        [("cml", "system_stats"), ("control-plane", "list_sessions"), ("ec2", "DescribeInstances")]
+    {
+        inject(service, operation, json!({"kind": "latency", "seconds": 86_400.0}));
+    }
     day.pass(17 * HOUR).await;
+    assert_eq!(harness.faults_applied(), 5, "every fault was met");
 
+    let down = names("idle").len() - day.others("idle", WorkerStatus::Stopped).len();
+    assert_eq!(
+        down,
+        names("idle").len() - RESERVE,
+        "the fleet keeps its minimum: {:?}",
+        day.others("idle", WorkerStatus::Running)
+    );
+    let times = day.scale_downs();
+    assert_eq!(times.len(), down, "each was scaled down once");
+    let cooldown = chrono::TimeDelta::from_std(COOLDOWN).expect("short");
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= cooldown), "across the change of leader: {times:?}");
+    assert_eq!(day.others("booked", WorkerStatus::Running), [], "a session of the evening keeps its worker");
+    assert_eq!(day.session_states("s-booked"), BTreeSet::from(["scheduled".to_owned()]));
     assert_eq!(day.others("launched", WorkerStatus::Running), [], "launched workers run");
     assert_eq!(day.others("licensed", WorkerStatus::Running), [], "licensed workers run");
     assert_eq!(harness.ec2_calls("RunInstances"), names("launched").len(), "each was launched once");
@@ -218,11 +295,11 @@ async fn fifty_workers_complete_a_day_on_the_original_server() {
     assert_eq!(day.session_states("s-launched"), BTreeSet::from(["running".to_owned()]));
     let ended = names("stuck").len() + gone;
     assert_eq!(harness.control_plane_calls("terminate_session"), ended, "each session was ended once");
-    let drained = names("drained").len() + names("stuck").len();
+    let drained = names("drained").len() + names("stuck").len() + down;
     assert_eq!(harness.cloud.sessions().len(), sessions_before, "no session was added or removed");
     assert_eq!(harness.cloud.count(Service::ControlPlane, "complete_registration"), names("licensed").len());
-    let drains = harness.cloud.records().events(None, Some("cml_worker.drain.started.v1"));
-    assert_eq!(drains.len(), drained, "each worker was drained once");
+    assert_eq!(day.drains().len(), drained, "no other worker was drained");
+    assert_eq!(harness.control_plane_calls("drain_worker"), down, "each idle worker was drained once");
     assert_eq!(day.session_states("old-"), ["archived", "expired", "stopped"].map(str::to_owned).into());
     // The server has no audit and no event log. Each controller learns that once.
     let controllers = 3;
@@ -234,4 +311,25 @@ async fn fifty_workers_complete_a_day_on_the_original_server() {
     }
     standby.stop().await;
     third.stop().await;
+
+    // Nothing is under way any more, and the notes of ended workers are collected after a day.
+    let store = EtcdNotes::new(&EtcdOptions::new([harness.cloud.endpoints().etcd_endpoint.as_str()]), "/lcm-notes");
+    let store = store.expect("valid options");
+    let left = store.list().await.expect("a list").notes;
+    for (worker, stored) in &left {
+        for note in ["launch_plan", "drain_started_at"] {
+            let open = stored.fields.get(note).is_some_and(|value| !value.is_null());
+            assert!(!open, "{worker}: {:?}", stored.fields);
+        }
+    }
+    harness.cloud.advance(25 * HOUR).await;
+    let port = &harness.ports.control_plane;
+    let listed = port.workers(&Scope::active()).await.expect("a listing").workers;
+    let fence = |_: &WorkerId| Some(Fence(Some(i64::MAX)));
+    let collected = port.collect_notes(&fence).await.expect("collected");
+    let kept = store.list().await.expect("a list").notes;
+    println!("notes: {} left, {collected} collected", left.len());
+    assert_eq!(kept.len(), left.len() - collected);
+    let living: BTreeSet<&WorkerId> = listed.iter().map(|worker| &worker.id).collect();
+    assert!(kept.keys().all(|id| living.contains(id)), "only notes of living workers: {:?}", kept.keys());
 }

@@ -299,6 +299,27 @@ async fn missing_prerequisite_fails_the_worker_before_a_launch(#[values(Original
     assert_eq!(harness.counter("provisioned_count"), 0);
 }
 
+/// The server saves the status and the instance id one after the other, and another request may save the record between.
+#[tokio::test]
+async fn launch_survives_the_write_races_of_the_original_server() {
+    for race in ["split-write", "write-conflict"] {
+        let harness = Harness::with_manual_clock(Original).await;
+        harness.add_worker("w-1", json!({"desired_status": "running"}));
+        harness.inject(json!({
+            "service": "control-plane", "operation": "write_status", "times": 1,
+            "action": {"kind": "custom", "name": race},
+        }));
+        let raced = harness.reconcile("w-1").await;
+        assert_eq!((raced.outcome, harness.faults_applied()), (Outcome::Retry, 1), "{race}: {}", raced.reason);
+        let record = harness.worker("w-1").await;
+        let status = if race == "split-write" { WorkerStatus::Provisioning } else { WorkerStatus::Pending };
+        assert_eq!((record.status, record.ec2_instance_id), (status, None), "{race}");
+        harness.reconcile_until("w-1", WorkerStatus::Running).await;
+        assert_one_instance(&harness, "w-1").await;
+        assert_eq!(harness.ec2_calls("RunInstances"), 1, "{race}: the instance is found by its tag");
+    }
+}
+
 #[rstest]
 #[tokio::test]
 async fn unknown_state_prevents_a_launch(#[values(Original, Extended)] generation: Generation) {

@@ -11,8 +11,8 @@ use serde_json::Map;
 
 use lcm_tests::harness::Harness;
 
-/// More than a usual fleet has workers.
-const NOTES: usize = 1_200;
+/// Several times a usual fleet.
+const NOTES: usize = 600;
 const WORKERS: usize = 20;
 
 #[tokio::test]
