@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -103,12 +103,13 @@ def test_defaults_of_a_port_claim_nothing_was_done() -> None:
             return []
 
     minimal = Minimal()
-    for call in (
+    calls: list[Callable[[], object]] = [
         lambda: minimal.hand_back_session("s-1"),
         lambda: minimal.retry_session("s-1", 1),
         lambda: minimal.terminate_session("s-1", "drain_timeout"),
         lambda: minimal.report_license("w-1", "start-registration"),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(lcm.PortError, match="this control plane does not support") as refused:
             call()
         assert refused.value.kind is lcm.FailureKind.REFUSED

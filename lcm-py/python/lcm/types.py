@@ -20,6 +20,7 @@ __all__ = [
     "CapabilityStats",
     "ControllerStats",
     "DiscoveryStats",
+    "ExternalStopStats",
     "FaultAction",
     "FaultRule",
     "NotesStats",
@@ -273,6 +274,15 @@ class UntrustedRegion(TypedDict):
     """The doubt about the account."""
 
 
+class ExternalStopStats(TypedDict):
+    """The external-stop policy. It lapses if the control plane does not store a desired status."""
+
+    configured: Literal["restart", "respect"]
+    """Policy of the settings."""
+    effective: Literal["restart", "respect"]
+    """Policy that workers are reconciled with."""
+
+
 class ControllerStats(TypedDict):
     """Statistics of a :class:`lcm.Controller`. Times are ISO 8601 texts."""
 
@@ -302,6 +312,8 @@ class ControllerStats(TypedDict):
     """Runs of discovery and garbage collection."""
     control_plane: CapabilityStats
     """Optional features of the control plane."""
+    external_stop_policy: ExternalStopStats
+    """Meaning of a stop from outside."""
     untrusted_regions: list[UntrustedRegion]
     """Regions whose absences are not believed."""
     readiness: str
