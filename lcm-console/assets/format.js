@@ -51,6 +51,13 @@ export function chip(word) {
   return h("span", { class: chipClass(word) }, word || "none");
 }
 
+const REASONS = "https://lcm-project.github.io/lcm/reference/reasons/#";
+
+/** A reason code, linked to its documentation. */
+export function reasonCode(code) {
+  return code && h("a", { href: REASONS + code, target: "_blank", rel: "noreferrer", title: "Documentation of this reason" }, h("code", null, code));
+}
+
 /** A number with its noun. */
 export function count(number, one, many) {
   return `${number.toLocaleString("en")} ${number === 1 ? one : many ?? `${one}s`}`;

@@ -4,7 +4,7 @@ import { config, get, post, segment } from "./api.js";
 import { ask, askOperation, attempt, confirm, copy } from "./dialogs.js";
 import { button, card, facts, fill, h, select, setText } from "./dom.js";
 import { concern, drawLane, rowOf } from "./fleet.js";
-import { ago, chip, chipClass, clockTime, dateTime, duration, millis, text } from "./format.js";
+import { ago, chip, chipClass, clockTime, dateTime, duration, millis, reasonCode, text } from "./format.js";
 import { instanceActions } from "./instances.js";
 import { placeOf } from "./queue.js";
 import { outcomeText, isFailure } from "./requests.js";
@@ -193,7 +193,7 @@ export function mount(root, [id]) {
     const next = worker.next_retry_at;
     const place = placeOf(worker);
     const cards = [card("Reconciles", facts([
-      ["in the queue", place && `${place.text}: ${place.why}`], ["last outcome", worker.outcome && chip(worker.outcome)], ["reason", worker.reason_code && h("code", null, worker.reason_code)], ["sentence", worker.reason !== worker.reason_code && worker.reason],
+      ["in the queue", place && `${place.text}: ${place.why}`], ["last outcome", worker.outcome && chip(worker.outcome)], ["reason", reasonCode(worker.reason_code)], ["sentence", worker.reason !== worker.reason_code && worker.reason],
       ["last reconcile", worker.at && `${dateTime(worker.at)} (${ago(worker.at, now())})`],
       ["failures in a row", worker.retry_count || null],
       ["next attempt", next && `${dateTime(next)} (${ago(next, now())})`]]))];
@@ -310,7 +310,7 @@ function historyEntry(one) {
     at: millis(one.last_at ?? one.at),
     kinds: ["", moved || effects.length ? "change" : "", failed ? "failure" : ""],
     tone: failed ? "failure" : moved ? "change" : effects.length ? "call" : "audit",
-    title: [moved ? [chip(one.from_status), " → ", chip(one.to_status), " "] : [chip(one.outcome), " "], h("code", null, one.reason?.code ?? "")],
+    title: [moved ? [chip(one.from_status), " → ", chip(one.to_status), " "] : [chip(one.outcome), " "], reasonCode(one.reason?.code)],
     detail: one.reason?.message,
     count: (one.repeats ?? 0) + 1,
     more: h("div", null, facts([["outcome", one.outcome], ["first", one.repeats > 0 && dateTime(one.at)], ["took", one.duration_ms !== undefined && `${Math.round(one.duration_ms)} ms`],
@@ -355,7 +355,7 @@ function forecastCard(value, close) {
   const { plan, observed = [], what_if: others = [], next } = value;
   const moved = plan.to_status !== plan.from_status;
   return card("What would happen now",
-    h("p", null, moved ? [chip(plan.from_status), " → ", chip(plan.to_status), " "] : [chip(plan.outcome), " "], h("code", null, plan.reason.code), " ", plan.reason.sentence),
+    h("p", null, moved ? [chip(plan.from_status), " → ", chip(plan.to_status), " "] : [chip(plan.outcome), " "], reasonCode(plan.reason.code), " ", plan.reason.sentence),
     facts([
       ["effects", plan.effects?.length ? h("ol.plain", null, plan.effects.map((effect) => h("li", null, effectText(effect)))) : "none"],
       ["failed call", plan.error && text(plan.error.message ?? plan.error)],

@@ -1,4 +1,4 @@
-//! The commands `lcm` and `fake-cloud` of the wheel.
+//! The commands `lcm`, `worker-controller` and `fake-cloud` of the wheel.
 
 use std::ffi::OsString;
 
@@ -12,7 +12,16 @@ use crate::runtime::block_on;
 #[pyfunction]
 #[pyo3(signature = (program, words: "Sequence[str]"))]
 pub(crate) fn lcm_command(py: Python<'_>, program: &str, words: Vec<OsString>) -> PyResult<u8> {
+    logs::leave_to_command();
     block_on(py, lcm_cli::run(program, words)).map(lcm_cli::ExitStatus::code)
+}
+
+/// Runs the controller until a stop signal, and returns its exit code.
+#[pyfunction]
+#[pyo3(signature = (program, words: "Sequence[str]"))]
+pub(crate) fn worker_controller_command(py: Python<'_>, program: &str, words: Vec<OsString>) -> PyResult<u8> {
+    logs::leave_to_command();
+    block_on(py, lcm_cli::run_worker_controller(program, words)).map(lcm_cli::ExitStatus::code)
 }
 
 /// Runs the command until a stop signal, and returns its exit code.

@@ -46,7 +46,7 @@ mod _lcm {
     #[pymodule_export]
     use crate::clients::Clients;
     #[pymodule_export]
-    use crate::command::{fake_cloud_command, lcm_command};
+    use crate::command::{fake_cloud_command, lcm_command, worker_controller_command};
     #[pymodule_export]
     use crate::conformance::check_port;
     #[pymodule_export]

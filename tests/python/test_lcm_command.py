@@ -55,6 +55,24 @@ def test_workers_match_the_binary() -> None:
     assert ours.stdout == theirs.stdout
 
 
+@pytest.mark.parametrize(
+    "program",
+    [[*MODULE, "controller"], [sys.executable, "-c", "from lcm.command import worker_controller as run; run()"]],
+    ids=["lcm controller", "worker-controller"],
+)
+def test_controller_of_the_package_plans_and_logs(program: list[str]) -> None:
+    with FakeCloud(scenario="drain", clock="real") as cloud:
+        plan = run("--once", "--dry-run", env={**cloud.env, "LCM_LOG_LEVEL": "info"}, program=program)
+    assert plan.returncode == 0, plan.stderr
+    assert "2 workers in " in plan.stdout and " INFO " in plan.stderr
+
+
+def test_verbose_adds_the_logs() -> None:
+    with FakeCloud(scenario="drain", clock="real") as cloud:
+        listed = run("plan", "--verbose", env={**cloud.env, "LCM_LOG_LEVEL": "debug"})
+    assert listed.returncode == 0 and " DEBUG " in listed.stderr, listed.stderr
+
+
 def test_failed_calls_are_one_sentence() -> None:
     gone = {"CONTROL_PLANE_API_URL": "http://127.0.0.1:1", "CONTROL_PLANE_API_RETRIES": "0", "ETCD_ENDPOINTS": ""}
     failed = run("workers", env=gone)

@@ -101,6 +101,7 @@ fn text(explained: &Explained, note: Option<&str>, paint: Paint) -> String {
     lines.head(&paint.bold("Decision"));
     lines.field("status", &summary::status_change(plan));
     lines.field("why", &format!("{} ({})", plan.reason, plan.reason.code.as_str()));
+    lines.field("documented", plan.reason.code.url());
     for report in &plan.effects {
         lines.field("effect", &report.to_string());
     }

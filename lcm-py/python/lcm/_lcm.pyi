@@ -70,6 +70,7 @@ __all__ = [
     "start_reconcile",
     "start_reconcile_now",
     "transitions",
+    "worker_controller_command",
 ]
 METRICS_CONTENT_TYPE: Final[str]
 "Content type of the metrics of a controller."
@@ -970,6 +971,10 @@ class Reason:
 
     def to_dict(self, /) -> dict[str, Any]:
         """Returns the fields as a dict ready for JSON: times as ISO 8601 text, durations in seconds."""
+
+    @property
+    def url(self, /) -> str:
+        """Address of the documentation of this code: its meaning, and the next step of an operator."""
 
 @final
 class ReconcileResult:
@@ -1924,3 +1929,6 @@ def start_reconcile_now(
 
 def transitions() -> tuple[Transition, ...]:
     """Returns every legal change of status."""
+
+def worker_controller_command(program: str, words: Sequence[str]) -> int:
+    """Runs the controller until a stop signal, and returns its exit code."""

@@ -4,7 +4,8 @@
 use lcm_sdk::lifecycle::Changes;
 use lcm_sdk::lifecycle::transition::TABLE;
 use lcm_sdk::reconciler::{EffectReport, Mode};
-use lcm_sdk::{EffectResult, InstanceId, Requeue};
+use lcm_sdk::{EffectResult, InstanceId, ReasonCode, Requeue};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 use serde_json::Value;
@@ -23,6 +24,14 @@ result_class! {
         code: "ReasonCode",
         /// The reason as an English sentence, with the values that led to it.
         sentence: "str",
+    }
+
+    /// Address of the documentation of this code: its meaning, and the next step of an operator.
+    #[getter]
+    fn url(&self, py: Python<'_>) -> PyResult<&'static str> {
+        let code = self.text(py, "code")?;
+        let code: ReasonCode = code.parse().map_err(|error| PyValueError::new_err(format!("{error}")))?;
+        Ok(code.url())
     }
 
     fn __str__(&self, py: Python<'_>) -> PyResult<String> {

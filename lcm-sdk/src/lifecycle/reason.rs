@@ -24,6 +24,18 @@ macro_rules! reasons {
             pub const fn sentence(self) -> &'static str {
                 match self { $( Self::$variant => $sentence ),+ }
             }
+
+            /// Address of the documentation of this code: its meaning, and the next step of an operator.
+            ///
+            /// ```
+            /// let url = lcm_sdk::ReasonCode::Drift.url();
+            /// assert_eq!(url, "https://lcm-project.github.io/lcm/reference/reasons/#drift");
+            /// ```
+            pub const fn url(self) -> &'static str {
+                match self {
+                    $( Self::$variant => concat!(env!("CARGO_PKG_HOMEPAGE"), "reference/reasons/#", $code) ),+
+                }
+            }
         }
     };
 }
