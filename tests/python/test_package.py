@@ -274,3 +274,21 @@ def test_every_public_name_can_be_imported() -> None:
     unknown = "recouncil"
     with pytest.raises(AttributeError, match="module 'lcm' has no attribute 'recouncil'"):
         getattr(lcm, unknown)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Action", lcm.Effect),
+        ("ActionName", lcm.EffectName),
+        ("ActionResult", lcm.EffectResult),
+        ("LookAgain", lcm.Requeue),
+        ("OutcomeKind", lcm.Outcome),
+    ],
+)
+def test_renamed_name_warns_and_is_its_successor(old: str, new: type) -> None:
+    for _ in range(2):
+        with pytest.warns(DeprecationWarning, match=rf"lcm\.{old} is deprecated: use lcm\.{new.__name__}$") as reported:
+            assert getattr(lcm, old) is new
+        assert [Path(one.filename).name for one in reported] == [Path(__file__).name]
+    assert old not in dir(lcm)

@@ -131,8 +131,23 @@ else:
         "what_if": "compare replay simulate",
     }
     _LATER = {name: home for home, names in _HOMES.items() for name in names.split()}
+    # Names before 0.1.0, with those that replace them.
+    _RENAMED = {
+        "Action": "Effect",
+        "ActionName": "EffectName",
+        "ActionResult": "EffectResult",
+        "LookAgain": "Requeue",
+        "OutcomeKind": "Outcome",
+    }
 
     def __getattr__(name):
+        if name in _RENAMED:
+            import warnings
+
+            # Not cached: every place that uses the old name is reported.
+            new = _RENAMED[name]
+            warnings.warn(f"lcm.{name} is deprecated: use lcm.{new}", DeprecationWarning, stacklevel=2)
+            return globals().get(new) or __getattr__(new)
         if name in _LATER:
             found = getattr(__import__(f"lcm.{_LATER[name]}", fromlist=(name,)), name)
         elif name in _HOMES or name == "ports":
