@@ -6,6 +6,7 @@ use lcm_sdk::workers::{self, Discovery};
 use pyo3::prelude::*;
 
 use crate::clients::Clients;
+use crate::logs::{caller_trace, within};
 use crate::reconcile::{FLUSH_LIMIT, mode};
 use crate::results::DiscoveryReport;
 use crate::runtime::{Task, block_on, spawn};
@@ -76,10 +77,11 @@ fn prepare(
         None => discovery,
         Some(regions) => discovery.with_regions(regions),
     };
+    let trace = caller_trace(py)?;
     Ok(async move {
         let report = match mode {
-            Mode::Real => timeout.wait_for(discovery.run_once()).await,
-            Mode::DryRun => timeout.wait_for(discovery.dry_run()).await,
+            Mode::Real => timeout.wait_for(within(trace, discovery.run_once())).await,
+            Mode::DryRun => timeout.wait_for(within(trace, discovery.dry_run())).await,
         };
         reconciler.flush(FLUSH_LIMIT).await;
         report

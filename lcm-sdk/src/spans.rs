@@ -80,6 +80,11 @@ pub(crate) fn round(name: &'static str) -> Span {
     tracing::trace_span!(target: CALLS, parent: None, "round", otel.name = name)
 }
 
+/// Opens the span of the same work on request, which is part of the trace of its caller.
+pub(crate) fn requested(name: &'static str) -> Span {
+    tracing::trace_span!(target: CALLS, "round", otel.name = name)
+}
+
 /// Runs a call in its span, and notes a failure there.
 pub(crate) async fn traced<T>(
     span: Span,

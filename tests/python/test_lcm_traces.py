@@ -78,19 +78,29 @@ def script(cloud: FakeCloud, last: str) -> str:
     return textwrap.dedent(SCRIPT).replace("INSTANCE", repr(instance.id)) % textwrap.dedent(last)
 
 
-def test_reconcile_continues_the_trace_of_its_caller() -> None:
-    last = f"""
+IN_A_TRACE = f"""
 from opentelemetry import context, trace
 parent = trace.SpanContext(0x{TRACE}, 0x{CALLER}, is_remote=False, trace_flags=trace.TraceFlags(1))
 context.attach(trace.set_span_in_context(trace.NonRecordingSpan(parent)))
-lcm.reconcile(worker)
 """
+
+
+def test_reconcile_continues_the_trace_of_its_caller() -> None:
+    last = f"{IN_A_TRACE}lcm.reconcile(worker)"
     with FakeCloud() as cloud, receiver() as (url, bodies):
         shown = run_python(script(cloud, last), cloud, OTEL_EXPORTER_OTLP_ENDPOINT=url)
     sent = b"".join(bodies)
     assert bytes.fromhex(TRACE) in sent and bytes.fromhex(CALLER) in sent
     assert b"control-plane " in sent and b"ec2 DescribeInstances" in sent and b"unexpected_restart" in sent
     assert f'"{TRACE}"]' in shown, shown
+
+
+def test_discovery_continues_the_trace_of_its_caller() -> None:
+    last = f"{IN_A_TRACE}lcm.collect_orphans()"
+    with FakeCloud() as cloud, receiver() as (url, bodies):
+        run_python(script(cloud, last), cloud, OTEL_EXPORTER_OTLP_ENDPOINT=url)
+    sent = b"".join(bodies)
+    assert bytes.fromhex(TRACE) in sent and bytes.fromhex(CALLER) in sent and b"ec2 DescribeInstances" in sent
 
 
 def test_traces_are_off_without_variables() -> None:

@@ -259,7 +259,7 @@ impl Discovery {
                     DiscoveryReport::refused("discovery is switched off in the control plane's settings")
                 }
             }
-            .instrument(spans::round("controller.discovery"))
+            .instrument(spans::requested("controller.discovery"))
             .in_current_span(),
         );
         match task.await {
