@@ -21,7 +21,7 @@ export CARGO_INCREMENTAL ?= 0
 TEST_BUILD := --features lcm-py/test-build
 DEVELOP := $(BIN)/maturin develop --locked --quiet --features test-build
 
-.PHONY: help setup demo simulate controller test test-lifecycle test-rust test-python test-peers package wheel prove soak lint features deny mutants mutants-list format bench bench-quick bench-ready bench-lifecycle docs site notebooks fake-cloud clean
+.PHONY: help setup demo simulate controller test test-lifecycle test-rust test-python test-peers chromium package wheel programs test-dist prove soak lint features deny mutants mutants-list format bench bench-quick bench-ready bench-lifecycle docs site screenshots notebooks fake-cloud clean
 
 help: ## Show this list
 	@echo "Targets:"
@@ -57,8 +57,9 @@ test-rust: setup ## Test all crates with all features (the first build takes min
 test-python: setup ## Test the Python package, its wheel and types, and the fake cloud with boto3, aws and virl2_client
 	$(DEVELOP)
 	$(CARGO) build --quiet --workspace --bins --examples
-	@command -v chromium chromium-browser google-chrome > /dev/null \
-		|| echo "No Chromium on the PATH: the browser tests of the console are left out. apt-get install chromium brings it."
+	@[ -n "$${LCM_CHROMIUM:-}" ] || command -v chromium chromium-browser google-chrome > /dev/null || { \
+		echo "No Chromium on the PATH: the browser tests need it. apt-get install chromium or make chromium brings it." >&2; \
+		[ "$${CI:-}" != true ]; }
 	$(BIN)/pytest --numprocesses 2 --dist loadfile
 	$(BIN)/mypy
 	$(BIN)/pyright
@@ -71,6 +72,10 @@ test-peers: setup ## Run other people's suites and clients on the fakes: etcd, m
 	$(BIN)/python tests/peers/etcd.py
 	$(BIN)/python tests/peers/cml.py
 	$(BIN)/python tests/peers/aws.py
+
+chromium: setup ## Install a Chromium for the browser tests where the system has none, and print the variable to export
+	@$(BIN)/playwright install --with-deps chromium >&2
+	@$(BIN)/python -c 'from playwright.sync_api import sync_playwright as p; print("LCM_CHROMIUM=" + p().start().chromium.executable_path)'
 
 # Twine is a tool of its own, because its dependencies are many.
 TWINE := $(CURDIR)/target/tools/twine
@@ -85,9 +90,41 @@ package: setup $(TWINE)/bin/twine ## Pack the crates and the source distribution
 	$(BIN)/maturin sdist --out dist
 	$(TWINE)/bin/twine check --strict dist/*.tar.gz
 
-wheel: setup ## Build the wheel and the source distribution in dist (the first build takes many minutes)
-	$(BIN)/maturin build --release --out dist
+# Zig is a C compiler with the headers and symbols of old versions of glibc, so that the wheel runs on systems that are
+# older than this one. Both are tools of their own, because only the packages need them.
+DIST_TOOLS := $(CURDIR)/target/tools/dist
+
+$(DIST_TOOLS)/.ready:
+	$(PYTHON) -m venv $(DIST_TOOLS)
+	$(DIST_TOOLS)/bin/pip install --quiet --disable-pip-version-check auditwheel==6.8.2 ziglang==0.17.0
+	@touch $@
+
+# On Linux with glibc, the oldest version that Rust supports. Elsewhere maturin selects the tag of the system.
+HOST := $(shell rustc -vV 2> /dev/null | sed -n 's/^host: //p')
+MANYLINUX := $(if $(filter %-linux-gnu,$(HOST)),--zig --target $(HOST) --compatibility manylinux2014)
+
+wheel: setup $(DIST_TOOLS)/.ready ## Build the wheel and the source distribution in dist (the first build takes many minutes)
+	rm -f dist/*.whl dist/*.tar.gz
+	PATH=$(DIST_TOOLS)/bin:$$PATH $(BIN)/maturin build --locked --release --strip $(MANYLINUX) --out dist
 	$(BIN)/maturin sdist --out dist
+
+# Only the last step of a build is told to link statically, so the dependencies are those of every release build here.
+# `fake-cloud` has the profile of `make fake-cloud`; with it, the others would compile the EC2 client once more.
+STATIC := -C target-feature=+crt-static -C strip=symbols
+
+programs: setup ## Build lcm, worker-controller and fake-cloud as static files in dist/bin (the first build takes many minutes)
+	mkdir -p dist/bin
+	$(CARGO) rustc --release --package lcm-cli --bin lcm -- $(STATIC)
+	$(CARGO) rustc --release --package lcm-cli --bin worker-controller -- $(STATIC)
+	$(CARGO) rustc --profile program --package fake-cloud --bin fake-cloud -- $(STATIC)
+	install -m 755 target/release/lcm target/release/worker-controller target/program/fake-cloud dist/bin
+	install -m 644 "$$($(BIN)/python -m certifi)" dist/ca-certificates.crt
+	@ls -l dist/bin
+
+test-dist: wheel programs $(TWINE)/bin/twine ## Build wheel and programs, and use them without cargo: quick start, pytest plugin, fake cloud, container
+	$(TWINE)/bin/twine check --strict dist/*.whl dist/*.tar.gz
+	@command -v podman buildah > /dev/null || echo "Neither podman nor buildah is on the PATH: the container is not built."
+	$(BIN)/pytest tests/dist
 
 # Without the EC2 client, which the prover does not need and which takes minutes to build.
 PROVER := $(CARGO) test --quiet --package lcm-sdk --no-default-features --features runtime --test prove --
@@ -202,12 +239,17 @@ bench-lifecycle: ## Measure the cost of a decision in Rust, over a mixed fleet o
 
 docs: ## Build the API documentation in target/doc
 	$(CARGO) doc --workspace --no-deps $(TEST_BUILD)
-	@echo "Open target/doc/lcm_sdk/index.html"
+	@echo "The documentation of the crates is in target/doc/lcm_sdk/index.html"
 
 # With warnings as errors: unknown links, unknown anchors, and pages outside of the navigation.
-site: setup ## Build the documentation site in target/site
+site: setup docs ## Build the documentation site in target/site, with the API documentation of the crates
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file site/mkdocs.yml
+	cp -R target/doc target/site/rust
 	@echo "Open target/site/index.html, or serve it: $(BIN)/mkdocs serve --config-file site/mkdocs.yml"
+
+screenshots: setup ## Take the screenshots in docs/images again: consoles, command and notebooks
+	$(DEVELOP)
+	$(BIN)/python site/screenshots.py
 
 notebooks: setup ## Run the notebooks and write pages to target/notebooks
 	$(DEVELOP)
