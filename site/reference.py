@@ -527,11 +527,68 @@ def python_page() -> str:
     return "\n".join(parts)
 
 
+# The crates.
+
+
+RUST_DOCS = "https://lcm-project.github.io/lcm/rust"
+"""The documentation that `make site` builds with rustdoc and copies beside the pages."""
+
+
+def first_sentence(file: Path) -> str:
+    """Return the first line of the documentation of a module, with its links as code."""
+    line = read(file).splitlines()[0].removeprefix("//! ")
+    return re.sub(r"\[`?([^\]`]+)`?\](\([^)]*\))?", r"\1", line)
+
+
+def rust_modules(source: Path, path: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the public modules that a file declares: their path, the feature that they need, and their contents."""
+    declared = re.findall(r"(?:^#\[cfg\((.*)\)\]\n)?^pub mod (\w+);", read(source), re.MULTILINE)
+    for condition, name in declared:
+        home = source.parent / name / "mod.rs"
+        home = home if home.exists() else source.parent / f"{name}.rs"
+        features = ", ".join(code(feature) for feature in re.findall(r'feature = "([^"]+)"', condition))
+        address = f"{RUST_DOCS}/{path.replace('::', '/')}/{name}/index.html"
+        yield f"[`{path}::{name}`]({address})", features or "none", first_sentence(home)
+
+
+def rust_page() -> str:
+    crates = (("lcm_sdk", SDK), ("fake_cloud", FAKE), ("lcm_cli", ROOT / "lcm-cli" / "src"))
+    rows = [
+        (f"[`{name}`]({RUST_DOCS}/{name}/index.html)", first_sentence(source / "lib.rs")) for name, source in crates
+    ]
+    head = ("module", "one of the features", "contents")
+    modules = [
+        *rust_modules(SDK / "lib.rs", "lcm_sdk"),
+        *rust_modules(SDK / "providers" / "mod.rs", "lcm_sdk::providers"),
+    ]
+    fake = [(module, about) for module, _, about in rust_modules(FAKE / "lib.rs", "fake_cloud")]
+    return "\n".join(
+        (
+            "# Rust API",
+            "",
+            "The documentation of every public item is built from the sources, for this version, and linked below."
+            " `make docs` writes it to `target/doc`. After a release, the same pages are on docs.rs.",
+            "",
+            table(("crate", "contents"), rows),
+            "The commands are explained on a [page of their own](../command.md), and the [fake cloud](../fake-cloud.md)"
+            " is `FakeCloud::start().await` in a test.",
+            "",
+            "## lcm_sdk",
+            "",
+            table(head, modules),
+            "## fake_cloud",
+            "",
+            table(("module", "contents"), fake),
+        )
+    )
+
+
 def pages() -> dict[str, str]:
     """Return the generated pages by their paths below `docs/`."""
     contracts = ROOT / "fake-cloud" / "openapi"
     return {
         "reference/python.md": python_page(),
+        "reference/rust.md": rust_page(),
         "reference/command.md": command_page(),
         "reference/transitions.md": transitions_page(),
         "reference/events.md": events_page(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -14,13 +15,52 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
 from lcm import testing
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
 ROOT = Path(__file__).resolve().parents[2]
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = os.environ.get("LCM_CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+# Screenshots for a person to look at, if this names a directory.
+SHOTS = os.environ.get("LCM_CONSOLE_SHOTS")
+
+browser_test = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; `apt-get install chromium` brings it")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # Without a directory for its data it takes an empty one and removes it.
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield chromium
+        chromium.close()
+
+
+def look(page: Page, name: str) -> None:
+    """Take a screenshot if `LCM_CONSOLE_SHOTS` names a directory."""
+    if SHOTS:
+        Path(SHOTS).mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=f"{SHOTS}/{name}.png")
+
 
 # Under `nohup … &` this process ignores SIGINT, which its children would inherit. With a handler here, they start with
 # the default action.

@@ -6,7 +6,6 @@ import http.client
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import threading
@@ -18,37 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, FakeCloud, built_program, eventually, start, stop
+from conftest import ROOT, FakeCloud, browser_test, built_program, eventually, look, start, stop
 from lcm import palette
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-CHROMIUM = os.environ.get("LCM_CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 ASSETS = ROOT / "lcm-console" / "assets"
 HOSTILE = "<img src=x onerror=window.hacked=1>"
-# Screenshots for a person to look at, if this names a directory.
-SHOTS = os.environ.get("LCM_CONSOLE_SHOTS")
-
-browser_test = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; `apt-get install chromium` brings it")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        # Without a directory for its data it takes an empty one and removes it.
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture
@@ -65,12 +39,6 @@ def page(browser: Browser) -> Iterator[Page]:
     # The console is told about these by responses, and shows them.
     expected = ("Failed to load resource", "ERR_")
     assert [problem for problem in problems if not any(word in problem for word in expected)] == []
-
-
-def look(page: Page, name: str) -> None:
-    if SHOTS:
-        Path(SHOTS).mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=f"{SHOTS}/{name}.png")
 
 
 def show(page: Page, cloud: FakeCloud, view: str = "fleet") -> None:

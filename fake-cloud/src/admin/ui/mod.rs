@@ -60,11 +60,16 @@ pub(super) fn router() -> Router<AdminState> {
 }
 
 /// Returns the routes of the console for the list of all routes.
-pub(super) fn help() -> [(&'static str, &'static str); 5] {
+pub(super) fn help() -> [(&'static str, &'static str); 10] {
     [
         ("GET /_fake/ui/", "the console, for a browser"),
         ("GET /_fake/ui/events", "stream of all changes as server-sent events; the first message is the whole state"),
+        ("GET /_fake/ui/config.json", "configuration of the console"),
+        ("GET /_fake/ui/setup", "settings for clients of this cloud, and the built-in scenarios"),
+        ("GET /_fake/ui/etcd", "keys and leases of etcd"),
         ("GET /_fake/ui/workers/{id}", "one worker: record, instance, sessions, CML, keys and what happened to it"),
+        ("POST /_fake/ui/workers/{id}/drain", "begins a drain, as the public API of the control plane does"),
+        ("POST /_fake/ui/workers/{id}/cancel-drain", "cancels a drain, as the public API of the control plane does"),
         (
             "POST /_fake/ui/scenario",
             "{\"name\": \"bad-day\"} replaces the state of every service by a built-in scenario",
