@@ -268,7 +268,7 @@ group! { AwsSettings, "AWS", "Regions and images of new workers. Credentials and
         "Factor on the request rates to AWS. 1 is the default rate of an account for changes, and half of it for reads. Set more only if AWS raised the rates, and 1/n for n controllers that share an account.";
 } }
 
-group! { AdminSettings, "Admin server", "Statistics, metrics and health over HTTP. Reads need no key." {
+group! { AdminSettings, "Admin server", "Statistics, metrics and health over HTTP. Reads need no key, except those of the web console on a server that is open to the network." {
     admin_host: IpAddr, ["LCM_ADMIN_HOST", "ADMIN_HOST"], "127.0.0.1", ip_address(),
         "Address to listen on. An address other than loopback needs admin_expose.";
     admin_port: u16, ["LCM_ADMIN_PORT", "ADMIN_PORT", "APP_PORT"], "8083", integer(0, u16::MAX),
