@@ -1,7 +1,8 @@
 """Takes the screenshots in ``docs/images``: the consoles, the command ``lcm`` and the notebooks.
 
-``make screenshots`` runs it. A fake cloud plays the scenario bad-day sixty times as fast, beside a controller, for
-fifteen of its minutes. Ids and times differ from run to run, so the images are compared by people.
+``make screenshots`` runs it. The command is shown on the scenario bad-day without its faults. The consoles are shown
+after three minutes of a controller on that scenario, sixty times as fast, with a drain and a worker that EC2 has no
+capacity for. Times differ from run to run, so the images are compared by people.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ CHROMIUM = os.environ.get("LCM_CHROMIUM") or next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 LCM = [sys.executable, "-m", "lcm"]
-MINUTES = 15
+SECONDS = 180
 COLUMNS = 150
 TERMINAL = """<!doctype html><meta charset="utf-8"><style>
 body { margin: 0; display: inline-block; background: #292929; color: #d0d0d0; }
@@ -68,6 +69,19 @@ def free_port() -> int:
 def post(url: str, body: dict[str, Any]) -> None:
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
     urllib.request.urlopen(request, timeout=30).close()
+
+
+def wait_for(process: subprocess.Popen[str], url: str) -> None:
+    """Wait until a controller responds. Another program may have taken its port, or it may have ended."""
+    for _ in range(120):
+        if process.poll() is not None:
+            break
+        try:
+            urllib.request.urlopen(f"{url}/healthz", timeout=5).close()
+            return
+        except OSError:
+            time.sleep(0.5)
+    raise RuntimeError(f"the controller does not respond at {url}; its exit code is {process.returncode}")
 
 
 def on_a_terminal(arguments: list[str], environment: dict[str, str]) -> str:
@@ -122,6 +136,8 @@ def take_consoles(browser: Browser, fake: str, controller: str) -> None:
     expect(dark.locator(".forecast")).to_contain_text("A dry run: nothing was changed.")
     dark.screenshot(path=IMAGES / "console-controller-worker.png")
     open_view(light, f"{fake}/_fake/ui/")
+    light.locator("select").last.select_option(label="6 h")
+    light.wait_for_timeout(500)
     light.screenshot(path=IMAGES / "console-fake-fleet.png")
     open_view(dark, f"{fake}/_fake/ui/#/requests")
     dark.screenshot(path=IMAGES / "console-fake-requests.png")
@@ -150,22 +166,36 @@ def take_notebooks(browser: Browser) -> None:
             tab.close()
 
 
-def main() -> None:
+@contextmanager
+def fake_cloud() -> Iterator[dict[str, str]]:
+    """Run the scenario bad-day, and yield the variables for its clients."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "ETCD_", "LCM_"))}
-    fake = ["fake-cloud", "--ephemeral", "--json", "--scenario", "bad-day", "--seed", "7", "--clock", "x60"]
-    with sync_playwright() as playwright, running(*LCM, *fake, environment=plain) as cloud:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    options = ["--ephemeral", "--json", "--scenario", "bad-day", "--seed", "7", "--clock", "x60"]
+    with running(*LCM, "fake-cloud", *options, environment=plain) as cloud:
         assert cloud.stdout is not None
-        environment = {**plain, **json.loads(cloud.stdout.readline())["env"]}
-        take_commands(browser, environment)
-        port = free_port()
-        settings = {"ADMIN_PORT": str(port), "LCM_INSTANCE_ID": "controller-1", "LCM_RECONCILE_INTERVAL": "5"}
-        with running(*LCM, "controller", environment={**environment, **settings}):
-            aws = environment["AWS_ENDPOINT_URL"]
-            error = {"kind": "error", "code": "RequestLimitExceeded"}
-            time.sleep(MINUTES)
-            post(f"{aws}/_fake/faults", {"service": "ec2", "operation": "StartInstances", "times": 3, "action": error})
-            take_consoles(browser, aws, f"http://127.0.0.1:{port}")
+        yield {**plain, **json.loads(cloud.stdout.readline())["env"]}
+
+
+def main() -> None:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        with fake_cloud() as environment:
+            faults = urllib.request.Request(f"{environment['AWS_ENDPOINT_URL']}/_fake/faults", method="DELETE")
+            urllib.request.urlopen(faults, timeout=30).close()
+            take_commands(browser, environment)
+        with fake_cloud() as environment:
+            fake, port = environment["AWS_ENDPOINT_URL"], free_port()
+            capacity = {"kind": "error", "code": "InsufficientInstanceCapacity"}
+            settings = {"ADMIN_PORT": str(port), "LCM_INSTANCE_ID": "controller-1", "LCM_RECONCILE_INTERVAL": "5"}
+            post(f"{fake}/_fake/faults", {"service": "ec2", "operation": "StartInstances", "action": capacity})
+            quiet = {**environment, **settings, "LCM_LOG_LEVEL": "error"}
+            with running(*LCM, "controller", environment=quiet) as controller:
+                wait_for(controller, f"http://127.0.0.1:{port}")
+                time.sleep(SECONDS / 3)
+                post(f"{fake}/_fake/console/worker/w-06", {"desired_status": "running"})
+                post(f"{fake}/_fake/ui/workers/w-01/drain", {})
+                time.sleep(SECONDS * 2 / 3)
+                take_consoles(browser, fake, f"http://127.0.0.1:{port}")
         take_notebooks(browser)
         browser.close()
 
