@@ -109,15 +109,14 @@ wheel: setup $(DIST_TOOLS)/.ready ## Build the wheel and the source distribution
 	$(BIN)/maturin sdist --out dist
 
 # Only the last step of a build is told to link statically, so the dependencies are those of every release build here.
-# `fake-cloud` has the profile of `make fake-cloud`; with it, the others would compile the EC2 client once more.
 STATIC := -C target-feature=+crt-static -C strip=symbols
 
 programs: setup ## Build lcm, worker-controller and fake-cloud as static files in dist/bin (the first build takes many minutes)
 	mkdir -p dist/bin
 	$(CARGO) rustc --release --package lcm-cli --bin lcm -- $(STATIC)
 	$(CARGO) rustc --release --package lcm-cli --bin worker-controller -- $(STATIC)
-	$(CARGO) rustc --profile program --package fake-cloud --bin fake-cloud -- $(STATIC)
-	install -m 755 target/release/lcm target/release/worker-controller target/program/fake-cloud dist/bin
+	$(CARGO) rustc --release --package fake-cloud --bin fake-cloud -- $(STATIC)
+	install -m 755 target/release/lcm target/release/worker-controller target/release/fake-cloud dist/bin
 	install -m 644 "$$($(BIN)/python -m certifi)" dist/ca-certificates.crt
 	@ls -l dist/bin
 

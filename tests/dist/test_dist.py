@@ -165,12 +165,6 @@ def test_program_needs_no_interpreter(program: str) -> None:
     assert interpreter in program_headers(Path(sys.executable).resolve()), "the check finds an interpreter"
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_stated_size_is_that_of_the_program(program: str) -> None:
-    [stated] = re.findall(rf"^\| `{program}` \| (\d+) MB \|", RELEASING, re.MULTILINE)
-    assert (DIST / "bin" / program).stat().st_size / 1e6 == pytest.approx(float(stated), rel=0.1)
-
-
 @pytest.fixture
 def empty_root(tmp_path: Path) -> Path:
     """A root directory as of an image from scratch: the programs, the certificates, and the names of an engine."""
