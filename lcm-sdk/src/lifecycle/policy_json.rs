@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
+use serde_path_to_error::Segment;
 use thiserror::Error;
 
 use super::backoff::Backoff;
@@ -23,9 +24,72 @@ pub enum PolicyError {
         /// The value as given.
         seconds: String,
     },
-    /// A field is unknown or has a value of the wrong kind.
-    #[error("policy: {0}")]
-    Field(String),
+    /// A field has a value of the wrong kind.
+    #[error("policy.{field} is {value}; accepted: {accepted}")]
+    Value {
+        /// Path of the field.
+        field: String,
+        /// The value as given.
+        value: String,
+        /// The accepted values.
+        accepted: String,
+    },
+    /// A field is unknown or missing, or there are no fields.
+    #[error("policy{part}: {problem}")]
+    Fields {
+        /// Path of the object, after a dot; empty for the policy itself.
+        part: String,
+        /// The problem.
+        problem: String,
+    },
+}
+
+impl PolicyError {
+    fn of_policy(problem: impl Into<String>) -> Self {
+        Self::Fields { part: String::new(), problem: problem.into() }
+    }
+
+    /// Names the field of an error.
+    fn at(given: &Value, error: &serde_path_to_error::Error<serde_json::Error>) -> Self {
+        let (mut value, mut field) = (Some(given), String::new());
+        for segment in error.path() {
+            match segment {
+                Segment::Map { key } => {
+                    value = value.and_then(|value| value.get(key));
+                    field = if field.is_empty() { key.clone() } else { format!("{field}.{key}") };
+                }
+                Segment::Seq { index } => {
+                    value = value.and_then(|value| value.get(index));
+                    field = format!("{field}[{index}]");
+                }
+                Segment::Enum { .. } | Segment::Unknown => {}
+            }
+        }
+        let problem = error.inner().to_string();
+        // The problem of an object names a field within.
+        let scalar = value.filter(|value| !value.is_object() || problem.starts_with("invalid type"));
+        let accepted = [", expected ", "; accepted: "].iter().find_map(|before| problem.split_once(before));
+        match (scalar, accepted) {
+            (Some(value), Some((found, accepted))) if !field.is_empty() && !found.starts_with("unknown field") => {
+                Self::Value { field, value: value.to_string(), accepted: in_words(accepted).to_owned() }
+            }
+            (_, _) if field.is_empty() => Self::of_policy(problem),
+            (_, _) => Self::Fields { part: format!(".{field}"), problem },
+        }
+    }
+}
+
+/// The accepted values, for a name of a type in Rust.
+fn in_words(expected: &str) -> &str {
+    match expected {
+        "usize" | "u32" => "a whole number from 0 up",
+        "f64" => "a number",
+        "a boolean" => "true or false",
+        "a string" => "text",
+        "a map" => "an object",
+        part if part.starts_with("struct ") => "an object",
+        other => other,
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -88,9 +152,8 @@ impl Policy {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn from_json(fields: Value) -> Result<Self, PolicyError> {
-        let fields: PolicyFields =
-            serde_json::from_value(fields).map_err(|error| PolicyError::Field(error.to_string()))?;
-        fields.read()
+        let read: Result<PolicyFields, _> = serde_path_to_error::deserialize(&fields);
+        read.map_err(|error| PolicyError::at(&fields, &error))?.read()
     }
 
     /// The same policy with some fields replaced. Nested objects are merged.
@@ -110,9 +173,9 @@ impl Policy {
     /// ```
     pub fn with_fields(&self, fields: &Value) -> Result<Self, PolicyError> {
         let Value::Object(_) = fields else {
-            return Err(PolicyError::Field(format!("expected an object of fields, found {fields}")));
+            return Err(PolicyError::of_policy(format!("expected an object of fields, found {fields}")));
         };
-        let mut merged = serde_json::to_value(self).map_err(|error| PolicyError::Field(error.to_string()))?;
+        let mut merged = serde_json::to_value(self).map_err(|error| PolicyError::of_policy(error.to_string()))?;
         merge(&mut merged, fields);
         Self::from_json(merged)
     }
@@ -210,4 +273,41 @@ impl<'de> Deserialize<'de> for Policy {
 
 fn time(field: &'static str, seconds: f64) -> Result<Duration, PolicyError> {
     Duration::try_from_secs_f64(seconds).map_err(|_| PolicyError::Time { field, seconds: seconds.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn errors_name_the_field_and_the_accepted_values() {
+        for (fields, message) in [
+            (
+                json!({"scale_down": {"min_workers": -1}}),
+                "policy.scale_down.min_workers is -1; accepted: a whole number from 0 up",
+            ),
+            (json!({"drain_settle": "10s"}), "policy.drain_settle is \"10s\"; accepted: a number"),
+            (json!({"drain_settle": -1}), "policy.drain_settle is -1 s; accepted: a time from 0 up"),
+            (json!({"scale_down": {"enabled": 1}}), "policy.scale_down.enabled is 1; accepted: true or false"),
+            (json!({"scale_down": 5}), "policy.scale_down is 5; accepted: an object"),
+            (json!({"default_region": 5}), "policy.default_region is 5; accepted: text"),
+            (
+                json!({"external_stop_policy": "ask"}),
+                "policy.external_stop_policy is \"ask\"; accepted: restart, respect",
+            ),
+        ] {
+            let error = Policy::default().with_fields(&fields).expect_err("refused");
+            assert_eq!(error.to_string(), message);
+        }
+        let region = json!({"regions": {"us-east-1": {"subnet_id": "s", "security_group_ids": "sg"}}});
+        let region = Policy::default().with_fields(&region).expect_err("refused").to_string();
+        assert!(
+            region.starts_with("policy.regions.us-east-1: ") && region.contains("`security_group_ids` is"),
+            "{region}"
+        );
+        let nested = Policy::default().with_fields(&json!({"backoff": {"bass": 1}})).expect_err("refused").to_string();
+        assert!(nested.starts_with("policy.backoff: unknown field `bass`, expected one of "), "{nested}");
+    }
 }
