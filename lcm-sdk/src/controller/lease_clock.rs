@@ -9,7 +9,8 @@ use tokio::time::Instant;
 /// Clock on which leases expire: the monotonic clock plus the time for which the machine was suspended since this
 /// process began to use it. The monotonic clock stands still during a suspend, while etcd admits another leader.
 ///
-/// On Linux the time is that of `CLOCK_BOOTTIME`. On other systems it is the monotonic clock alone.
+/// On Linux the time is that of `CLOCK_BOOTTIME`. On other systems it is the monotonic clock plus the time by which the wall
+/// clock ran ahead of it: a wall clock that is set forward ends a lease early, and one that is set back never prolongs it.
 #[derive(Clone, Default)]
 pub struct LeaseClock {
     suspended: Option<Suspended>,
@@ -85,8 +86,52 @@ mod system {
 
 #[cfg(not(target_os = "linux"))]
 mod system {
-    pub(super) fn suspended() -> std::time::Duration {
-        std::time::Duration::ZERO
+    use std::sync::{LazyLock, Mutex, PoisonError};
+    use std::time::{Duration, Instant, SystemTime};
+
+    use super::Lead;
+
+    struct Start {
+        wall: SystemTime,
+        monotonic: Instant,
+        lead: Mutex<Lead>,
+    }
+
+    static START: LazyLock<Start> =
+        LazyLock::new(|| Start { wall: SystemTime::now(), monotonic: Instant::now(), lead: Mutex::default() });
+
+    /// Time for which the machine was suspended since the first call, at least.
+    pub(super) fn suspended() -> Duration {
+        let wall = SystemTime::now().duration_since(START.wall).unwrap_or_default();
+        let mut lead = START.lead.lock().unwrap_or_else(PoisonError::into_inner);
+        lead.observe(wall, START.monotonic.elapsed())
+    }
+}
+
+/// The time by which the wall clock ran ahead of the monotonic one. It never becomes less.
+#[cfg(any(test, not(target_os = "linux")))]
+#[derive(Debug, Default)]
+struct Lead {
+    /// The difference of the two clocks when it was last read.
+    difference: i128,
+    total: Duration,
+}
+
+#[cfg(any(test, not(target_os = "linux")))]
+impl Lead {
+    /// Steps that are too small for a suspend: the clocks are read one after the other, and the wall clock is slewed.
+    const STEP_MILLIS: i128 = 100;
+
+    /// Adds the step since the last reading. Both times count from the same moment.
+    fn observe(&mut self, wall: Duration, monotonic: Duration) -> Duration {
+        let millis = |time: Duration| i128::try_from(time.as_millis()).unwrap_or(i128::MAX);
+        let difference = millis(wall) - millis(monotonic);
+        let step = difference - self.difference;
+        if step.abs() >= Self::STEP_MILLIS {
+            self.difference = difference;
+            self.total += Duration::from_millis(u64::try_from(step).unwrap_or_default());
+        }
+        self.total
     }
 }
 
@@ -100,5 +145,15 @@ mod tests {
         assert_eq!(clock.now(), began);
         tokio::time::advance(Duration::from_secs(3)).await;
         assert_eq!(clock.since(began), Duration::from_secs(3));
+    }
+
+    #[test]
+    fn lead_of_the_wall_clock_never_becomes_less() {
+        let (mut lead, second) = (Lead::default(), Duration::from_secs);
+        assert_eq!(lead.observe(second(10), second(10)), Duration::ZERO);
+        assert_eq!(lead.observe(second(10) + Duration::from_millis(99), second(10)), Duration::ZERO, "jitter");
+        assert_eq!(lead.observe(second(620), second(20)), second(600), "suspended for ten minutes");
+        assert_eq!(lead.observe(second(30), second(30)), second(600), "set back");
+        assert_eq!(lead.observe(second(100), second(40)), second(660), "suspended again");
     }
 }
