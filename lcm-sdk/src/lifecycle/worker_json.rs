@@ -52,9 +52,7 @@ impl Worker {
             cml_username: fields.optional(|fields| fields.text("cml_username")),
             cml_password: fields.optional(|fields| fields.secret("cml_password")),
             license: License::take(&mut fields),
-            is_idle_detection_enabled: fields
-                .optional(|fields| fields.switch("is_idle_detection_enabled"))
-                .unwrap_or(true),
+            is_idle_detection_enabled: take_idle_detection(&mut fields),
             created_at: fields.optional(|fields| fields.timestamp("created_at")),
             updated_at: fields.optional(|fields| fields.timestamp("updated_at")),
             terminated_at: fields.optional(|fields| fields.timestamp("terminated_at")),
@@ -68,6 +66,18 @@ impl Worker {
         warn_of_misspellings(&mut worker);
         Ok(worker)
     }
+}
+
+/// Reads the switch of idle detection, which is on by default. An unreadable one is off: a check could pause the worker
+/// against its operator's word.
+fn take_idle_detection(fields: &mut Fields<'_>) -> bool {
+    let mut is_unreadable = false;
+    let switch = fields.optional(|fields| {
+        let read = fields.switch("is_idle_detection_enabled");
+        is_unreadable = read.is_err();
+        read
+    });
+    switch.unwrap_or(!is_unreadable)
 }
 
 /// Reads the instance's id. An unreadable one makes the record unreadable: without an id, a pending worker would be
@@ -429,6 +439,17 @@ mod tests {
             error(json!({"id": "w", "status": "pending", "ec2_instance_id": 7, "aws_instance_id": "i-1"})),
             "worker \"w\": field `ec2_instance_id` is 7; accepted: text or null"
         );
+    }
+
+    #[test]
+    fn unreadable_switch_of_idle_detection_is_off() {
+        let switch = |fields: Value| read(fields).is_idle_detection_enabled;
+        for off in [json!("false"), json!("no"), json!(0), json!({}), json!(false)] {
+            let record = json!({"id": "w", "status": "running", "is_idle_detection_enabled": off});
+            assert!(!switch(record.clone()), "{record}");
+        }
+        assert!(switch(json!({"id": "w", "status": "running", "is_idle_detection_enabled": null})));
+        assert!(switch(json!({"id": "w", "status": "running"})));
     }
 
     #[test]
