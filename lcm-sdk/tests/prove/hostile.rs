@@ -335,8 +335,7 @@ pub(crate) const ALL: &[Scenario] = &[
         },
         seconds: 160,
         is_done: |world| has_status(world, WorkerStatus::Running),
-        // A new controller that cannot read the switch uses its own.
-        points: Points::None,
+        points: Points::OneIn(5),
         ..SCENARIO
     },
     Scenario {

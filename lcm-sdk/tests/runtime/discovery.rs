@@ -77,10 +77,33 @@ async fn discovery_stays_off_until_it_is_switched_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unread_settings_leave_the_configuration() {
+async fn missing_settings_leave_the_configuration() {
     let harness = harness_with_an_orphan();
+    harness.control_plane.set_discovery(None);
+    let discovery = discovery(&harness, config());
+    assert_eq!(discovery.run_once().await.regions[0].terminated, [worker_id(1)]);
     harness.control_plane.plan("discovery_settings", unreachable());
-    assert_eq!(discovery(&harness, config()).run_once().await.regions[0].terminated, [worker_id(1)]);
+    assert!(discovery.run_once().await.error.is_none(), "the last answer counts");
+}
+
+/// A leader that takes over during an outage does not know whether discovery is switched off.
+#[tokio::test(start_paused = true)]
+async fn discovery_waits_for_the_first_settings() {
+    let harness = harness_with_an_orphan();
+    harness.control_plane.set_discovery(switched(Some(false)));
+    for _ in 0..4 {
+        harness.control_plane.plan("discovery_settings", unreachable());
+    }
+    let discovery = discovery(&harness, config());
+    let report = discovery.run_once().await;
+    assert!(report.error.is_some_and(|error| error.to_string().contains("could not be read")));
+    let running = discovery.clone();
+    let run = tokio::spawn(async move { running.run(&Shutdown::new()).await });
+    pass_time(60).await;
+    assert_eq!((scans(&harness), harness.record(1).status), (0, WorkerStatus::Running));
+    let reads = harness.control_plane.calls().iter().filter(|call| call.starts_with("discovery_settings")).count();
+    assert_eq!(reads, 5, "read again every ten seconds until the first answer");
+    run.abort();
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,8 @@
 //! region that was not scanned completely is not garbage-collected, and never stops another one. Terminated records, which
 //! only become more, are listed only if a scan shows a live instance that no living record names.
 //!
-//! A control plane that switched discovery off keeps it off until it says otherwise: a failed read keeps the last answer.
+//! A control plane that switched discovery off keeps it off until it says otherwise: a failed read keeps the last answer,
+//! and before the first answer there is no run.
 //!
 //! Where several controllers share a fleet, each scans everything and acts on the workers it owns: see
 //! [`crate::controller::shards`].
@@ -215,6 +216,10 @@ impl Discovery {
                 () = shutdown.requested() => return,
                 settings = self.settings() => settings,
             };
+            let Ok(settings) = settings else {
+                wait = self.config.min_interval;
+                continue;
+            };
             wait = settings.interval;
             if !settings.is_enabled {
                 continue;
@@ -253,6 +258,13 @@ impl Discovery {
                 let Some(settings) = unless_stopped(&shutdown, discovery.settings()).await else {
                     return DiscoveryReport::default();
                 };
+                let settings = match settings {
+                    Ok(settings) => settings,
+                    Err(failure) => {
+                        let message = format!("the discovery settings could not be read: {failure}");
+                        return DiscoveryReport::refused(&message);
+                    }
+                };
                 if settings.is_enabled {
                     discovery.scan_regions(&settings, ScanContext { mode, shutdown: &shutdown }).await
                 } else {
@@ -273,23 +285,29 @@ impl Discovery {
     }
 
     /// The settings of the control plane, completed by the configuration. If they cannot be read or are missing, the last
-    /// ones count; the configuration alone only if none were ever read.
-    async fn settings(&self) -> RunSettings {
+    /// ones count; the configuration alone only if the control plane has none.
+    ///
+    /// # Errors
+    /// If they cannot be read and never were: discovery may be switched off.
+    async fn settings(&self) -> Result<RunSettings, CallFailure> {
         let settings = match self.reconciler.ports().control_plane.discovery_settings().await {
-            Ok(Some(read)) => Some(self.state.remember(read)),
-            Ok(None) => self.state.last_settings(),
-            Err(failure) => {
-                let last = self.state.last_settings();
-                let used = if last.is_some() { "the last ones" } else { "our own" };
-                tracing::warn!(target: "lcm::discovery", %failure, "discovery settings could not be read; using {used}");
-                last
-            }
+            Ok(Some(read)) => self.state.remember(read),
+            Ok(None) => self.state.remember_none(),
+            Err(failure) => match self.state.last_settings() {
+                Some(last) => {
+                    tracing::warn!(target: "lcm::discovery", %failure, "discovery settings could not be read; using the last ones");
+                    last
+                }
+                None => {
+                    tracing::warn!(target: "lcm::discovery", %failure, "discovery settings could not be read; discovery waits for the first ones");
+                    return Err(failure);
+                }
+            },
         };
         let config = &self.config;
-        let settings = settings.unwrap_or_default();
         let regions = Some(settings.regions).filter(|regions| !regions.is_empty());
         let pattern = settings.ami_name_pattern.filter(|pattern| !pattern.trim().is_empty());
-        RunSettings {
+        Ok(RunSettings {
             is_enabled: settings.enabled.unwrap_or(true),
             regions: self.only.clone().or(regions).unwrap_or_else(|| config.regions.clone()),
             filter: DiscoveryFilter {
@@ -297,7 +315,7 @@ impl Discovery {
                 tags: config.filter.tags.clone(),
             },
             interval: settings.scan_interval.unwrap_or(config.interval).max(config.min_interval),
-        }
+        })
     }
 
     async fn scan_regions(&self, settings: &RunSettings, context: ScanContext<'_>) -> DiscoveryReport {

@@ -76,6 +76,11 @@ impl DiscoveryState {
         settings
     }
 
+    /// Stores that the control plane has no settings, unless it had some before, and returns those that count.
+    pub(super) fn remember_none(&self) -> ScanSettings {
+        self.0.lock().settings.get_or_insert_default().clone()
+    }
+
     /// The last settings that the control plane returned.
     pub(super) fn last_settings(&self) -> Option<ScanSettings> {
         self.0.lock().settings.clone()
