@@ -15,4 +15,5 @@ mod record;
 mod running;
 mod seeds;
 mod simulate;
+mod statuses;
 mod trust;
