@@ -224,7 +224,7 @@ class ReasonCode(StrEnum):
     LAUNCH_TIME_UNKNOWN = "launch_time_unknown"
     """EC2 does not show the instance and nothing tells how old the launch is, so nothing is concluded."""
     REGION_NOT_TRUSTED = "region_not_trusted"
-    """EC2 does not show the instance, but nothing proves that this is its account: nothing is concluded."""
+    """Nothing proves that the credentials belong to the worker's account: nothing is concluded."""
     REGION_UNKNOWN = "region_unknown"
     """EC2 does not show the instance, and nothing tells its region: nothing is concluded."""
     UNEXPECTED_EC2_STATE = "unexpected_ec2_state"

@@ -13,7 +13,7 @@ use super::policy::{ExternalStopPolicy, Policy};
 use super::reason::{Detail, Reason, ReasonCode};
 use super::status::{DesiredStatus, Ec2State, WorkerStatus};
 use super::time::{self, Timestamp};
-use super::trust::{Doubt, Place, prove_absence};
+use super::trust::{Doubt, Place, admit_launch, prove_absence, prove_refusal};
 use super::worker::Worker;
 
 /// Input of a handler.
@@ -119,6 +119,24 @@ impl<'a> HandlerContext<'a> {
             Lookup::Absent => prove(&Place::default()),
             Lookup::Found(place) => prove(place),
         }
+    }
+
+    /// The doubt about the account of a launch, if there is one: a refusal or a missing AMI is inconclusive then.
+    ///
+    /// # Errors
+    /// If the launch must not be sent: the configuration names another account.
+    pub(crate) fn launch_doubt(self) -> Result<Option<Doubt>, NotLocated<'a>> {
+        let expected = self.policy.aws_account_id.as_deref();
+        let nowhere = Place::default();
+        let place = match (&self.observation.place, expected) {
+            (Lookup::NotRequested, Some(_)) => return Err(NotLocated::NotRequested),
+            (Lookup::Unknown(failure), Some(_)) => return Err(NotLocated::PlaceUnknown(failure)),
+            (Lookup::NotRequested | Lookup::Unknown(_), None) => return Ok(Some(Doubt::NotProved { caller: None })),
+            (Lookup::Absent, _) => &nowhere,
+            (Lookup::Found(place), _) => place,
+        };
+        admit_launch(place, expected).map_err(NotLocated::InDoubt)?;
+        Ok(prove_refusal(place, expected, self.now).err())
     }
 
     /// Whether EC2 shows no instance, the status would follow that, and the place was not requested yet. The search by

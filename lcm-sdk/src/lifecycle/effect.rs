@@ -164,6 +164,8 @@ pub enum IfLaunchRefused {
     PlanAnew,
     /// An earlier call may still produce an instance: keep the plan.
     KeepPlan,
+    /// The plan is new, and nothing proves that the account is the worker's: the worker stays pending.
+    DoubtRegion,
 }
 
 /// The consequence of a session that the server does not take back.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::lookup::Lookup;
+use super::reason::{Detail, Reason, ReasonCode};
 use super::session::{Session, count_active};
 use super::time::{self, Timestamp};
 use super::worker::Worker;
@@ -50,6 +51,12 @@ impl IdleReport {
     /// Whether the report is conclusive. A failed check, or one without telemetry, must never read as *idle*.
     pub fn is_conclusive(&self) -> bool {
         self.error.is_none() && self.telemetry_fetched && self.idle_check_performed
+    }
+
+    /// The reason of a reconcile in which the control plane paused the worker.
+    pub(crate) fn pause_reason(&self) -> Option<Reason> {
+        let idle = self.idle_minutes.map(|minutes| Detail::Text(format!("idle for {minutes:.0} min").into()));
+        self.auto_pause_triggered.then(|| Reason::new(ReasonCode::AutoPaused).with(idle.unwrap_or_default()))
     }
 }
 

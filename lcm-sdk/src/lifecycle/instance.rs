@@ -173,8 +173,9 @@ impl<'a> RecordedImage<'a> {
 /// use lcm_sdk::lifecycle::ImageOwners;
 ///
 /// let owners = ImageOwners::Named(vec!["self".to_owned(), "210987654321".to_owned()]);
-/// assert!(owners.accepts(Some("210987654321"), None));
-/// assert!(!ImageOwners::Named(vec!["210987654321".to_owned()]).accepts(Some("666666666666"), None));
+/// let own = Some("123456789012");
+/// assert!(owners.accepts(own, None, own) && owners.accepts(Some("210987654321"), None, own));
+/// assert!(!owners.accepts(Some("666666666666"), None, own));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ImageOwners {
@@ -199,10 +200,15 @@ impl ImageOwners {
         }
     }
 
-    /// Whether an AMI of this owner may be launched. EC2 resolves `self`: an owner without an alias passes for it.
-    pub fn accepts(&self, owner_id: Option<&str>, owner_alias: Option<&str>) -> bool {
+    /// Whether the own account is among the owners.
+    pub fn include_own(&self) -> bool {
+        self.names().is_some_and(|names| names.iter().any(|name| name == "self"))
+    }
+
+    /// Whether an AMI of this owner may be launched. `own_account` is the account of the caller, which `self` stands for.
+    pub fn accepts(&self, owner_id: Option<&str>, owner_alias: Option<&str>, own_account: Option<&str>) -> bool {
         let is_named = |name: &String| match name.as_str() {
-            "self" => owner_id.is_some() && owner_alias.is_none(),
+            "self" => own_account.is_some() && owner_id == own_account,
             id if id.bytes().all(|letter| letter.is_ascii_digit()) => owner_id == Some(id),
             alias => owner_alias == Some(alias),
         };
@@ -230,19 +236,25 @@ mod tests {
     fn image_owners_are_compared_with_the_response() {
         let named = |names: &[&str]| ImageOwners::Named(names.iter().map(|name| (*name).to_owned()).collect());
         let (ours, theirs) = (Some("123456789012"), Some("666666666666"));
-        for (owners, owner_id, alias, accepted) in [
-            (ImageOwners::default(), ours, None, true),
-            (ImageOwners::default(), Some("137112412989"), Some("amazon"), false),
-            (ImageOwners::default(), None, None, false),
-            (named(&["123456789012"]), ours, None, true),
-            (named(&["123456789012"]), theirs, None, false),
-            (named(&["123456789012"]), None, None, false),
-            (named(&["amazon"]), Some("137112412989"), Some("amazon"), true),
-            (named(&["amazon"]), theirs, None, false),
-            (ImageOwners::Any, theirs, None, true),
+        for (owners, owner_id, alias, own, accepted) in [
+            (ImageOwners::default(), ours, None, ours, true),
+            (ImageOwners::default(), theirs, None, ours, false),
+            (ImageOwners::default(), ours, None, None, false),
+            (ImageOwners::default(), Some("137112412989"), Some("amazon"), ours, false),
+            (ImageOwners::default(), None, None, ours, false),
+            (ImageOwners::default(), None, None, None, false),
+            (named(&["123456789012"]), ours, None, theirs, true),
+            (named(&["123456789012"]), theirs, None, theirs, false),
+            (named(&["123456789012"]), None, None, ours, false),
+            (named(&["self", "666666666666"]), theirs, None, ours, true),
+            (named(&["amazon"]), Some("137112412989"), Some("amazon"), ours, true),
+            (named(&["amazon"]), theirs, None, theirs, false),
+            (ImageOwners::Any, theirs, None, ours, true),
         ] {
-            assert_eq!(owners.accepts(owner_id, alias), accepted, "{owners} {owner_id:?} {alias:?}");
+            assert_eq!(owners.accepts(owner_id, alias, own), accepted, "{owners} {owner_id:?} {alias:?} {own:?}");
         }
+        assert!(ImageOwners::default().include_own());
+        assert!(!named(&["amazon"]).include_own() && !ImageOwners::Any.include_own());
     }
 
     #[test]

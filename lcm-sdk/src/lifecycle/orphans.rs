@@ -243,7 +243,9 @@ fn verdict(
                 match prove_absence(worker, place, policy.aws_account_id.as_deref(), now) {
                     Ok(()) => Conclusion::Orphan,
                     Err(Doubt::RegionUnknown) => Conclusion::Unknown,
-                    Err(Doubt::OtherAccount { .. } | Doubt::NotProved { .. }) => Conclusion::Frozen,
+                    Err(Doubt::OtherAccount { .. } | Doubt::UnexpectedAccount { .. } | Doubt::NotProved { .. }) => {
+                        Conclusion::Frozen
+                    }
                 }
             }
             Some(_) | None => Conclusion::Young,

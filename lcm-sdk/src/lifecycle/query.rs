@@ -116,7 +116,7 @@ impl fmt::Debug for Queries {
 }
 
 /// The queries to send before `decide` has all it needs. Send them, fill in the responses and call this again until the
-/// set is empty, which takes three or four rounds at most.
+/// set is empty, which takes four or five rounds at most.
 ///
 /// ```
 /// use lcm_sdk::{queries, Ec2State, Observation, Policy, Query, Worker, WorkerStatus};
@@ -217,18 +217,30 @@ fn for_pending(worker: &Worker, seen: &Observation, policy: &Policy, now: Timest
     if ctx.absence_awaits_proof() {
         return Queries::NONE.and(Query::Place);
     }
+    let place_unknown = seen.place.is_not_requested();
     let none_launched = match &seen.tagged {
         Lookup::Found(instances) => first_live(instances).is_none(),
         Lookup::Absent => true,
         Lookup::NotRequested | Lookup::Unknown(_) => false,
     };
-    if !wants_launch(worker) || !none_launched || worker.notes.launch_plan.is_some() || worker.template_name.is_none() {
+    if !wants_launch(worker) || !none_launched {
+        return Queries::NONE;
+    }
+    if worker.notes.launch_plan.is_some() {
+        // Only the expected account may repeat a launch.
+        return Queries::NONE.and_if(place_unknown && policy.aws_account_id.is_some(), Query::Place);
+    }
+    if worker.template_name.is_none() {
         return Queries::NONE;
     }
     let template = Queries::NONE.and_if(seen.template.is_not_requested(), Query::Template);
     let is_complete = policy.regions.resolve(worker).is_ok()
         && seen.template.found().is_some_and(|template| instance_type(worker, template).is_some());
-    template.and_if(is_complete && seen.images.is_not_requested(), Query::Images)
+    // The place of the AMIs last: if there are none, they are listed again by the same caller.
+    let are_listed = matches!(seen.images, Lookup::Found(_) | Lookup::Absent);
+    template
+        .and_if(is_complete && seen.images.is_not_requested(), Query::Images)
+        .and_if(is_complete && are_listed && place_unknown, Query::Place)
 }
 
 fn for_running(worker: &Worker, seen: &Observation, policy: &Policy, now: Timestamp) -> Queries {

@@ -47,7 +47,7 @@ reasons! {
     NotVisibleYet = "not_visible_yet", "EC2 does not show the instance, but the launch is so young that it may only be late.";
     NoInstanceNamed = "no_instance_named", "The record names no instance and no live one carries the worker's tag, so nothing is concluded.";
     LaunchTimeUnknown = "launch_time_unknown", "EC2 does not show the instance and nothing tells how old the launch is, so nothing is concluded.";
-    RegionNotTrusted = "region_not_trusted", "EC2 does not show the instance, but nothing proves that this is its account: nothing is concluded.";
+    RegionNotTrusted = "region_not_trusted", "Nothing proves that the credentials belong to the worker's account: nothing is concluded.";
     RegionUnknown = "region_unknown", "EC2 does not show the instance, and nothing tells its region: nothing is concluded.";
     UnexpectedEc2State = "unexpected_ec2_state", "EC2 shows a state that this step does not expect; waiting for it to settle.";
     // Launching

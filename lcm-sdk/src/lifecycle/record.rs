@@ -226,11 +226,16 @@ fn after_failed_launch(worker: &Worker, plan: &LaunchPlan, if_refused: IfLaunchR
     let replan = Changes { launch_plan: Change::Clear, ..keep.clone() };
     match (kind, if_refused) {
         (FailureKind::Refused | FailureKind::NotSupported, IfLaunchRefused::Fail) => Launch::Fails(replan),
+        // Another account refuses what ours would accept.
+        (FailureKind::Refused | FailureKind::NotSupported, IfLaunchRefused::DoubtRegion) => {
+            Launch::Stays(ReasonCode::RegionNotTrusted, replan)
+        }
         // The plan may be outdated: its AMI may be withdrawn, or the template may have changed until there is capacity.
         (FailureKind::Refused | FailureKind::NotSupported, IfLaunchRefused::PlanAnew)
-        | (FailureKind::NoCapacity | FailureKind::RefusedForNow, IfLaunchRefused::PlanAnew | IfLaunchRefused::Fail) => {
-            Launch::Stays(ReasonCode::LaunchDelayed, replan)
-        }
+        | (
+            FailureKind::NoCapacity | FailureKind::RefusedForNow,
+            IfLaunchRefused::PlanAnew | IfLaunchRefused::Fail | IfLaunchRefused::DoubtRegion,
+        ) => Launch::Stays(ReasonCode::LaunchDelayed, replan),
         (
             FailureKind::Refused | FailureKind::NotSupported | FailureKind::NoCapacity | FailureKind::RefusedForNow,
             IfLaunchRefused::KeepPlan,
@@ -257,6 +262,15 @@ fn follow_up(record: &mut Record, effect: &Effect, result: &EffectResult) {
                 record.patch.changes.ec2_instance_id = Change::Set(launched.id.clone());
                 record.patch.changes.launched_at = Some(launched.requested_at);
                 record.counts = record.counts.and(Counter::Provisioned);
+            }
+        }
+        // A check that must not pause, by a server without that feature. The record shows the pause in the next reconcile.
+        Effect::DetectIdle { .. } => {
+            let EffectResult::IdleChecked(report) = result else { return };
+            let Some(reason) = report.pause_reason() else { return };
+            record.counts = record.counts.and(Counter::AutoPause);
+            if record.transition.is_none() {
+                (record.requeue, record.reason) = (Requeue::Now, reason);
             }
         }
         Effect::ReportMetrics { cloud, cml } if result.is_success() && (cloud.is_some() || cml.is_some()) => {
@@ -293,7 +307,6 @@ fn follow_up(record: &mut Record, effect: &Effect, result: &EffectResult) {
         | Effect::StopInstance { .. }
         | Effect::TerminateInstance { .. }
         | Effect::ReportMetrics { .. }
-        | Effect::DetectIdle { .. }
         | Effect::HandBackSession { .. }
         | Effect::RetrySession { .. }
         | Effect::TerminateSession { .. }

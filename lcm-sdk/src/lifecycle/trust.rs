@@ -31,6 +31,11 @@ impl Caller {
         Self { account_id: Some(account_id.into()), key_fingerprint: None }
     }
 
+    /// Whether the calls are made in an account, known or not. A port without accounts has neither.
+    pub const fn has_account(&self) -> bool {
+        self.account_id.is_some() || self.key_fingerprint.is_some()
+    }
+
     /// Sets the fingerprint of the access key.
     #[must_use]
     pub fn with_key_fingerprint(self, key_fingerprint: u64) -> Self {
@@ -120,6 +125,13 @@ pub enum Doubt {
         /// Account of the caller.
         caller: String,
     },
+    /// The configuration names another account for launches.
+    UnexpectedAccount {
+        /// Account that the configuration names.
+        expected: String,
+        /// Account of the caller, if it is known.
+        caller: Option<String>,
+    },
     /// Nothing proves that the caller's account is the one of the region's records.
     NotProved {
         /// Account of the caller, if it is known.
@@ -132,7 +144,7 @@ impl Doubt {
     pub fn reason(&self) -> Reason {
         match self {
             Self::RegionUnknown => ReasonCode::RegionUnknown.into(),
-            Self::OtherAccount { .. } | Self::NotProved { .. } => {
+            Self::OtherAccount { .. } | Self::UnexpectedAccount { .. } | Self::NotProved { .. } => {
                 Reason::new(ReasonCode::RegionNotTrusted).with(Detail::Text(self.to_string().into()))
             }
         }
@@ -145,6 +157,12 @@ impl fmt::Display for Doubt {
             Self::RegionUnknown => f.write_str("the worker's region is not known"),
             Self::OtherAccount { found_in, caller } => {
                 write!(f, "last found in account {found_in}, the credentials belong to {caller}")
+            }
+            Self::UnexpectedAccount { expected, caller: Some(caller) } => {
+                write!(f, "account {expected} is configured, the credentials belong to {caller}")
+            }
+            Self::UnexpectedAccount { expected, caller: None } => {
+                write!(f, "account {expected} is configured, the account of the credentials is not known")
             }
             Self::NotProved { caller: Some(caller) } => write!(f, "the credentials belong to account {caller}"),
             Self::NotProved { caller: None } => f.write_str("the account of the credentials is not known"),
@@ -193,5 +211,33 @@ pub fn prove_absence(
         }
         (None, _) | (_, None) if place.proves_region(expected_account, now) => Ok(()),
         (None, caller) | (_, caller @ None) => Err(Doubt::NotProved { caller: caller.map(str::to_owned) }),
+    }
+}
+
+/// Whether the caller may launch: `expected_account` is the account that the configuration names.
+///
+/// # Errors
+/// [`Doubt::UnexpectedAccount`] if the caller's account is another one, or cannot be determined. A port that has no
+/// accounts cannot be in the wrong one.
+pub fn admit_launch(place: &Place, expected_account: Option<&str>) -> Result<(), Doubt> {
+    let caller = place.caller.account_id.as_deref();
+    match expected_account {
+        Some(expected) if caller != Some(expected) && place.caller.has_account() => {
+            Err(Doubt::UnexpectedAccount { expected: expected.to_owned(), caller: caller.map(str::to_owned) })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Whether a launch that EC2 refuses, or for which it shows no AMI, is impossible. Another account refuses the subnet and
+/// shows other AMIs. `expected_account` is the account that the configuration names.
+///
+/// # Errors
+/// [`Doubt::NotProved`] if nothing proves the account of the region. A refusal in doubt must not fail the worker.
+pub fn prove_refusal(place: &Place, expected_account: Option<&str>, now: Timestamp) -> Result<(), Doubt> {
+    if !place.caller.has_account() || place.proves_region(expected_account, now) {
+        Ok(())
+    } else {
+        Err(Doubt::NotProved { caller: place.caller.account_id.clone() })
     }
 }

@@ -261,9 +261,9 @@ group! { AwsSettings, "AWS", "Regions and images of new workers. Credentials and
     aws_region_configs: RegionConfigs, ["LCM_AWS_REGION_CONFIGS", "AWS_REGION_CONFIGS", "AWS_REGIONS_CONFIG_PATH"], "", regions(),
         "Launch configuration by region: subnet, security groups, key pair, tags. AWS_REGIONS_CONFIG_PATH is the path of a file, without @.";
     aws_account_id: Option<String>, ["LCM_AWS_ACCOUNT_ID"], "", account_id().optional(),
-        "Account of the workers' instances. Credentials of this account prove that an instance is gone; without it, a recorded instance that EC2 shows or the configured subnet proves that.";
+        "Account of the workers' instances. Credentials of this account prove that an instance is gone; without it, a recorded instance that EC2 shows or the configured subnet proves that. Nothing is launched with the credentials of another account.";
     ami_owners: ImageOwners, ["LCM_AMI_OWNERS", "AMI_OWNERS"], "self", image_owners(ami_owner()),
-        "Owners of the AMIs to launch and to discover. Name the account that shares its AMIs. With any, every account can publish an AMI with a matching name and a newer date, which new workers then boot.";
+        "Owners of the AMIs to launch and to discover. self is the account that STS reports. Name the account that shares its AMIs. With any, every account can publish an AMI with a matching name and a newer date, which new workers then boot.";
     aws_rate_factor: f64, ["LCM_AWS_RATE_FACTOR", "AWS_RATE_FACTOR"], "1", number(0.01, 1000.0),
         "Factor on the request rates to AWS. 1 is the default rate of an account for changes, and half of it for reads. Set more only if AWS raised the rates, and 1/n for n controllers that share an account.";
 } }

@@ -1,6 +1,7 @@
 //! Launching exactly once: the search before, the plan on the record, and every way a launch can fail.
 
 use lcm_sdk::lifecycle::launch::LaunchPlan;
+use lcm_sdk::lifecycle::trust::{Caller, Place};
 use lcm_sdk::lifecycle::{Audit, Change, Event, LaunchedInstance, Notice, WORKER_ID_TAG};
 use lcm_sdk::simulate::Simulation;
 use lcm_sdk::{
@@ -71,7 +72,11 @@ fn launch_queries_come_in_stages() {
     assert_eq!(asked(&so_far), [Query::Template]);
     so_far.template = observed().template;
     assert_eq!(asked(&so_far), [Query::Images]);
+    so_far.images = Lookup::Unknown(throttled());
+    assert_eq!(asked(&so_far), [], "without the AMIs there is no launch");
     so_far.images = observed().images;
+    assert_eq!(asked(&so_far), [Query::Place]);
+    so_far.place = proved_place();
     assert_eq!(asked(&so_far), []);
 }
 
@@ -423,5 +428,78 @@ fn crash_during_a_launch_leaves_one_recorded_instance() {
             assert_eq!(simulation.ec2.live(), 1, "crash after {crash_after} effects, {lag} s of lag");
             assert_eq!(simulation.worker.status, WorkerStatus::Running);
         }
+    }
+}
+
+const OURS: &str = "123456789012";
+const OTHER: &str = "210987654321";
+
+/// The place of credentials that nothing proves.
+fn place_of(account: &str) -> Lookup<Place> {
+    Lookup::Found(Place::new(Caller::new(account).with_key_fingerprint(1)))
+}
+
+fn expecting(account: &str) -> Policy {
+    Policy { aws_account_id: Some(account.into()), ..policy() }
+}
+
+#[test]
+fn missing_image_fails_a_worker_in_a_proved_account_only() {
+    let without_images = |place| Observation { images: Lookup::Found(Vec::new()), place, ..observed() };
+    for place in [place_of(OTHER), Lookup::Unknown(throttled())] {
+        let decision = decide_now(&pending(), &without_images(place));
+        assert!(decision.does_nothing(), "{decision}");
+        assert_eq!((decision.outcome, decision.reason.code), (Outcome::Retry, ReasonCode::RegionNotTrusted));
+    }
+    let own_subnet = Lookup::Found(Place::new(Caller::new(OURS)).with_subnet_owner(OURS));
+    let without_accounts = Lookup::Found(Place::default());
+    for (place, policy) in [(own_subnet, policy()), (without_accounts, policy()), (place_of(OURS), expecting(OURS))] {
+        let decision = decide(&pending(), &without_images(place), &policy, now());
+        assert_eq!(decision.transition.map(|transition| transition.to()), Some(WorkerStatus::Failed), "{decision}");
+        assert_eq!(decision.reason.code, ReasonCode::NoImage);
+    }
+    let decision = decide_now(&pending(), &without_images(Lookup::NotRequested));
+    assert_eq!(decision.reason.code, ReasonCode::NotObserved);
+}
+
+/// Another account has no subnet of ours, and its policies are its own.
+#[test]
+fn refusal_without_proof_of_the_account_keeps_the_worker_pending() {
+    let worker = pending();
+    for kind in [FailureKind::Refused, FailureKind::NotSupported] {
+        let decision = decide_now(&worker, &Observation { place: place_of(OTHER), ..observed() });
+        let refusal = CallFailure::with_code(kind, "InvalidSubnetID.NotFound", "no such subnet");
+        let record = after_launch(&worker, decision, EffectResult::Failed(refusal));
+        assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
+        assert_eq!(record.reason.code, ReasonCode::RegionNotTrusted);
+        assert!(record.reason.to_string().contains("InvalidSubnetID.NotFound"), "{}", record.reason);
+        assert_eq!(record.patch.changes.launch_plan, Change::Clear, "the next plan is a new one");
+    }
+    let decision = decide_now(&worker, &Observation { place: place_of(OTHER), ..observed() });
+    let record = after_launch(&worker, decision, launched("i-9"));
+    assert_eq!(record.patch.apply_to(&worker).status, WorkerStatus::Provisioning);
+}
+
+#[test]
+fn launch_in_another_account_than_the_configured_one_is_not_sent() {
+    let mut resumed = pending();
+    resumed.notes.launch_plan = Some(Box::new(plan_of(&decide_now(&pending(), &observed()))));
+    let unknown_account = Lookup::Found(Place::new(Caller::default().with_key_fingerprint(1)));
+    for worker in [pending(), resumed] {
+        let decide_at = |place| decide(&worker, &Observation { place, ..observed() }, &expecting(OURS), now());
+        for place in [place_of(OTHER), unknown_account.clone(), Lookup::Unknown(throttled())] {
+            let decision = decide_at(place);
+            assert!(decision.does_nothing(), "{decision}");
+            assert_eq!((decision.outcome, decision.reason.code), (Outcome::Retry, ReasonCode::RegionNotTrusted));
+        }
+        let overlap = Place::new(Caller::new(OTHER)).with_sighting(now());
+        assert!(
+            !decide_at(Lookup::Found(overlap)).launches(),
+            "an instance of ours in the other account changes nothing"
+        );
+        assert_eq!(decide_at(Lookup::NotRequested).reason.code, ReasonCode::NotObserved);
+        assert!(decide_at(place_of(OURS)).launches());
+        let seen = Observation { place: Lookup::NotRequested, ..observed() };
+        assert!(queries(&worker, &seen, &expecting(OURS), now()).iter().eq([Query::Place]));
     }
 }

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use lcm_sdk::lifecycle::{
-    Addresses, Applied, AutoPause, Capabilities, CloudMetrics, CmlMetrics, Counter, Detail, ExternalStopPolicy,
+    Addresses, Applied, AutoPause, Capabilities, Change, CloudMetrics, CmlMetrics, Counter, Detail, ExternalStopPolicy,
     IdleReport, LicenseOperation, LicenseReport, Notice, RegistrationStatus, Submission, Support, record,
 };
 use lcm_sdk::simulate::Simulation;
 use lcm_sdk::{
     CallFailure, Decision, DesiredStatus, Ec2State, Effect, EffectResult, FailureKind, FleetView, Lookup, Observation,
-    Outcome, Policy, Query, Requeue, Secret, Session, Worker, WorkerStatus, decide, queries,
+    Outcome, Policy, Query, ReasonCode, Requeue, Secret, Session, Worker, WorkerStatus, decide, queries,
 };
 
-use crate::common::{instance, now, policy, throttled, worker};
+use crate::common::{ago, instance, now, policy, throttled, worker};
 
 fn running() -> Worker {
     let mut worker = worker(WorkerStatus::Running, Some(DesiredStatus::Running));
@@ -583,4 +583,58 @@ fn metrics_need_an_instance_and_an_address() {
     assert!(asked(&without).contains(Query::CloudMetrics) && !asked(&without).contains(Query::Cml));
     let gone = Observation { instance: Lookup::Absent, ..Observation::default() };
     assert!(!asked(&gone).contains(Query::CloudMetrics) && !asked(&gone).contains(Query::Cml));
+}
+
+/// The record of a worker that an idle check may have paused shows the same as that of one stopped by an operator.
+#[test]
+fn automatic_pause_settles_before_the_stop() {
+    let stopped = worker(WorkerStatus::Running, Some(DesiredStatus::Stopped));
+    let paused = Lookup::Found(IdleReport { auto_pause_triggered: true, ..idle() });
+    let unanswered = Lookup::Unknown(CallFailure::new(FailureKind::Unclear, "reset"));
+    for (idle, started_at) in [
+        (paused, Change::Set(now())),
+        (unanswered, Change::Set(now())),
+        (Lookup::Found(idle()), Change::Keep),
+        (Lookup::NotRequested, Change::Keep),
+    ] {
+        let decision = decide(&stopped, &Observation { idle: idle.clone(), ..observed() }, &policy(), now());
+        assert_eq!(decision.transition.map(|transition| transition.to()), Some(WorkerStatus::Stopping));
+        let changes = decision.changes.unwrap_or_default();
+        assert_eq!(changes.drain_started_at, started_at, "{idle:?}");
+    }
+    let mut stopping = worker(WorkerStatus::Stopping, Some(DesiredStatus::Stopped));
+    stopping.notes.drain_started_at = Some(now());
+    let waiting = decide(&stopping, &observed(), &policy(), now());
+    assert_eq!((waiting.effects.len(), waiting.reason.code), (0, ReasonCode::SettleTime));
+    stopping.notes.drain_started_at = Some(ago(Duration::from_secs(10)));
+    assert!(queries(&stopping, &observed(), &policy(), now()).iter().eq([Query::Sessions]));
+    let placed = Observation { sessions: Lookup::Found(vec![Session::new("s", "running")]), ..observed() };
+    let back = decide(&stopping, &placed, &policy(), now());
+    assert_eq!(back.transition.map(|transition| transition.to()), Some(WorkerStatus::Running));
+    let empty = Observation { sessions: Lookup::Found(Vec::new()), ..observed() };
+    assert_eq!(names(&decide(&stopping, &empty, &policy(), now())), ["stop_instance"]);
+}
+
+#[test]
+fn pause_by_a_check_that_must_not_pause_is_counted_and_explained() {
+    let (worker, at) = (running(), now());
+    let activity = serde_json::json!({"category": "start_lab", "timestamp": "2026-02-06T07:30:00Z"});
+    let busy = Observation {
+        telemetry: Lookup::Found(vec![activity]),
+        sessions: Lookup::Found(vec![Session::new("s", "running")]),
+        idle: Lookup::Found(IdleReport { idle_threshold_minutes: Some(60.0), ..idle() }),
+        ..observed()
+    };
+    let decision = decide(&worker, &busy, &policy(), now());
+    assert_eq!(names(&decision), ["detect_idle"]);
+    let recorded = |auto_pause_triggered| {
+        let results = vec![EffectResult::IdleChecked(IdleReport { auto_pause_triggered, ..idle() })];
+        record(&worker, &Applied { decision: decision.clone(), results, at, version: None })
+    };
+    let paused = recorded(true);
+    assert!(paused.counts.contains(Counter::AutoPause));
+    assert_eq!((paused.reason.code, paused.requeue), (ReasonCode::AutoPaused, Requeue::Now));
+    let quiet = recorded(false);
+    assert!(!quiet.counts.contains(Counter::AutoPause));
+    assert_eq!(quiet.reason.code, ReasonCode::InService);
 }

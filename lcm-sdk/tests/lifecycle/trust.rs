@@ -199,6 +199,14 @@ fn doubts_name_the_accounts() {
             Doubt::OtherAccount { found_in: OURS.into(), caller: OTHER.into() },
             "last found in account 123456789012, the credentials belong to 210987654321",
         ),
+        (
+            Doubt::UnexpectedAccount { expected: OURS.into(), caller: Some(OTHER.into()) },
+            "account 123456789012 is configured, the credentials belong to 210987654321",
+        ),
+        (
+            Doubt::UnexpectedAccount { expected: OURS.into(), caller: None },
+            "account 123456789012 is configured, the account of the credentials is not known",
+        ),
         (Doubt::NotProved { caller: Some(OTHER.into()) }, "the credentials belong to account 210987654321"),
         (Doubt::NotProved { caller: None }, "the account of the credentials is not known"),
     ] {

@@ -107,18 +107,34 @@ fn launch(ctx: HandlerContext<'_>, earlier: &[Instance]) -> Decision {
         Lookup::Found(images) => Image::newest(images),
         Lookup::Absent => None,
     };
+    let doubt = match ctx.launch_doubt() {
+        Ok(doubt) => doubt,
+        Err(waiting) => return waiting.decision(),
+    };
     let Some(image) = image else {
-        let pattern = image_pattern(ctx.worker, template);
-        let detail = Detail::Text(format!("{pattern} in {}", place.0).into());
-        return fail(ctx, Reason::new(ReasonCode::NoImage).with(detail));
+        // Another account shows none either.
+        return match doubt {
+            _ if ctx.observation.place.is_not_requested() => Decision::not_observed(),
+            Some(doubt) => Decision::retry(doubt.reason()),
+            None => {
+                let pattern = image_pattern(ctx.worker, template);
+                let detail = Detail::Text(format!("{pattern} in {}", place.0).into());
+                fail(ctx, Reason::new(ReasonCode::NoImage).with(detail))
+            }
+        };
     };
     let plan = LaunchPlan::new(ctx.worker, template, instance_type, place, image, earlier);
-    send_launch(ctx, &plan, IfLaunchRefused::Fail, ReasonCode::Launch)
+    let if_refused = if doubt.is_some() { IfLaunchRefused::DoubtRegion } else { IfLaunchRefused::Fail };
+    send_launch(ctx, &plan, if_refused, ReasonCode::Launch)
 }
 
 /// Repeats a launch whose outcome is unknown. The search by tag showed nothing; once the last call that may have
 /// launched is older than the consistency window, a refusal by EC2 is enough to give the plan up.
 fn resume(ctx: HandlerContext<'_>, plan: &LaunchPlan) -> Decision {
+    // With the credentials of another account, the same bytes would launch a second instance.
+    if let Err(waiting) = ctx.launch_doubt() {
+        return waiting.decision();
+    }
     let if_refused = match ctx.search_is_conclusive() {
         Ok(()) => IfLaunchRefused::PlanAnew,
         Err(_) => IfLaunchRefused::KeepPlan,

@@ -25,7 +25,8 @@ pub(super) fn running(ctx: HandlerContext<'_>) -> Decision {
     match ctx.worker.desired_status {
         Some(DesiredStatus::Stopped) => {
             let stopping = ctx.command(WorkerStatus::Stopping, ReasonCode::DesiredStopped);
-            return keep_idle_check(ctx, drain::clear_notes(ctx.worker, stopping));
+            let stopping = drain::clear_notes(ctx.worker, stopping);
+            return keep_idle_check(ctx, if may_be_paused(ctx) { settle_first(ctx, stopping) } else { stopping });
         }
         Some(DesiredStatus::Terminated) => {
             return keep_idle_check(ctx, ctx.command(WorkerStatus::Terminating, ReasonCode::DesiredTerminated));
@@ -243,6 +244,21 @@ fn note_attempt(ctx: HandlerContext<'_>, decision: Decision) -> Decision {
     decision.with_effect(Effect::RecordLicenseAttempt { attempted })
 }
 
+/// Whether the stop is the control plane's own, after an idle check, and no operator's.
+fn may_be_paused(ctx: HandlerContext<'_>) -> bool {
+    match &ctx.observation.idle {
+        Lookup::Found(report) => report.auto_pause_triggered,
+        // The check may have paused the worker all the same.
+        Lookup::Unknown(_) => true,
+        Lookup::NotRequested | Lookup::Absent => false,
+    }
+}
+
+/// Has the stopping handler list the sessions after the settle time: one may have been placed since the check.
+fn settle_first(ctx: HandlerContext<'_>, decision: Decision) -> Decision {
+    decision.with_changes(|changes| changes.drain_started_at = Change::Set(ctx.now))
+}
+
 /// The desired status changed during the idle check: most likely the control plane paused the worker. The check is
 /// counted and audited all the same.
 fn keep_idle_check(ctx: HandlerContext<'_>, decision: Decision) -> Decision {
@@ -257,15 +273,17 @@ fn keep_idle_check(ctx: HandlerContext<'_>, decision: Decision) -> Decision {
 
 /// An automatic pause is the reason of all that follows from it.
 fn explain_pause(report: &IdleReport, decision: Decision) -> Decision {
-    if !report.auto_pause_triggered {
-        return decision;
+    match report.pause_reason() {
+        Some(reason) => Decision { reason, ..decision },
+        None => decision,
     }
-    let idle = report.idle_minutes.map(|minutes| Detail::Text(format!("idle for {minutes:.0} min").into()));
-    Decision { reason: Reason::new(ReasonCode::AutoPaused).with(idle.unwrap_or_default()), ..decision }
 }
 
 fn count_idle_check(report: &IdleReport, decision: Decision) -> Decision {
-    let decision = if report.idle_check_performed { decision.with_counter(Counter::IdleDetection) } else { decision };
+    if !report.idle_check_performed {
+        return decision;
+    }
+    let decision = decision.with_counter(Counter::IdleDetection);
     if report.auto_pause_triggered { decision.with_counter(Counter::AutoPause) } else { decision }
 }
 
@@ -295,14 +313,11 @@ fn consider_scale_down(ctx: HandlerContext<'_>, report: &IdleReport, decision: D
 
 /// Stops an idle worker without sessions.
 fn stop_at_once(ctx: HandlerContext<'_>, decision: Decision) -> Decision {
-    decision.with_command(ctx.worker.status, WorkerStatus::Stopping, ReasonCode::ScaleDownStop).with_changes(
-        |changes| {
-            changes.desired_status = Some(DesiredStatus::Stopped);
-            changes.scaled_down_at = Some(ctx.now);
-            // For the stopping handler: a session may have been placed since the sessions were listed.
-            changes.drain_started_at = Change::Set(ctx.now);
-        },
-    )
+    let stopping = decision.with_command(ctx.worker.status, WorkerStatus::Stopping, ReasonCode::ScaleDownStop);
+    settle_first(ctx, stopping).with_changes(|changes| {
+        changes.desired_status = Some(DesiredStatus::Stopped);
+        changes.scaled_down_at = Some(ctx.now);
+    })
 }
 
 /// Drains an idle worker.

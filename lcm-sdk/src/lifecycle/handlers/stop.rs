@@ -1,6 +1,6 @@
 //! Stops a worker: stopping (on the way), stopped (parked, with its disks; ADR-043).
 //!
-//! A worker that scale-down stops because it has no session arrives here with the start of a drain on its record. The
+//! A worker that scale-down or an automatic pause stops arrives here with the start of a drain on its record. The
 //! scheduler may have read the record before that write and place a session after it. The sessions are therefore listed
 //! once more after the settle time and before EC2 is called, and a session found then brings the worker back.
 

@@ -106,8 +106,12 @@ impl Ec2 {
                     .send()
             };
             let page = self.account.caller().call(Api::DescribeImages, region, call).await?;
+            let own = match owners.include_own() && !page.images().is_empty() {
+                true => Some(self.own_account(region).await?),
+                false => None,
+            };
             for image in page.images() {
-                if owners.accepts(image.owner_id(), image.image_owner_alias()) {
+                if owners.accepts(image.owner_id(), image.image_owner_alias(), own.as_deref()) {
                     images.extend(convert::image(image));
                 } else {
                     let (image, owner) = (image.image_id(), image.owner_id());
@@ -120,6 +124,14 @@ impl Ec2 {
             }
         }
         Err(too_many_pages("DescribeImages", region))
+    }
+
+    /// The account that the owner `self` of an AMI is compared with.
+    async fn own_account(&self, region: &str) -> Result<String, CallFailure> {
+        let message = "the owners of the AMIs cannot be compared with AMI_OWNERS=self, because STS does not report the \
+                       account of the credentials; accepted without STS: ids of accounts";
+        let unknown = || CallFailure::new(FailureKind::RefusedForNow, message);
+        self.identities.caller(&self.account, region).await.account_id.ok_or_else(unknown)
     }
 
     /// Builds the filters of a scan, one list per call. Together the calls match all instances.
