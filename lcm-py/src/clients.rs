@@ -9,7 +9,7 @@ use lcm_sdk::history::HistoryWriter;
 use lcm_sdk::ports::{Clock, Coordination, Events, Ports};
 use lcm_sdk::providers::aws::Account;
 use lcm_sdk::providers::events::{FanoutEvents, LogEvents};
-use lcm_sdk::reconciler::Reconciler;
+use lcm_sdk::reconciler::{Guards, Reconciler};
 use lcm_sdk::resilience::{BatchSettings, BatchingCompute};
 use lcm_sdk::settings::{Settings, Warning};
 use lcm_sdk::telemetry::Telemetry;
@@ -40,6 +40,8 @@ pub(crate) struct Clients {
     history: Option<HistoryWriter>,
     /// Where the original control plane requests license operations: its records do not show them.
     requests: Option<Arc<dyn Coordination>>,
+    /// Shared by all reconcilers and controllers on these ports.
+    guards: Guards,
     reconcilers: Mutex<Vec<Reconciler>>,
     process: u32,
 }
@@ -130,8 +132,8 @@ impl Clients {
             None => coordination(py, &settings, None)?,
             Some(_) => None,
         };
-        let (reconcilers, process) = (Mutex::default(), std::process::id());
-        Ok(Self { settings, ports, telemetry, history, requests, reconcilers, process })
+        let (guards, reconcilers, process) = (Guards::default(), Mutex::default(), std::process::id());
+        Ok(Self { settings, ports, telemetry, history, requests, guards, reconcilers, process })
     }
 }
 
@@ -147,6 +149,11 @@ impl Clients {
     /// The history that its reconciles are written to.
     pub(crate) fn history(&self) -> Option<&HistoryWriter> {
         self.history.as_ref()
+    }
+
+    /// Worker locks and gates of all reconciles on these ports.
+    pub(crate) fn guards(&self) -> &Guards {
+        &self.guards
     }
 
     pub(crate) fn telemetry(&self) -> &Telemetry {
@@ -184,7 +191,8 @@ impl Clients {
         let mut builder = Reconciler::builder(self.ports.clone(), policy)
             .cml_defaults(defaults)
             .telemetry(self.telemetry.clone())
-            .history(self.history.clone());
+            .history(self.history.clone())
+            .guards(&self.guards);
         if let Some(etcd) = &self.requests {
             builder = builder.license_requests(Arc::clone(etcd), self.settings.watch_prefixes());
         }

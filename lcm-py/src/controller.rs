@@ -1,5 +1,7 @@
 //! The controller for Python: election, watch, sweep, polling, discovery and metrics.
 
+use std::sync::Arc;
+
 use lcm_sdk::admin::{AdminSource, NotReady};
 use lcm_sdk::controller::{Readiness, Shutdown};
 use lcm_sdk::from_settings;
@@ -8,6 +10,7 @@ use lcm_sdk::workers::WorkerController;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use serde_json::json;
+use tokio::sync::watch;
 
 use crate::clients::{Clients, config_error, coordination as elector};
 use crate::convert::to_python;
@@ -20,6 +23,17 @@ pub(crate) struct Controller {
     controller: WorkerController,
     telemetry: Telemetry,
     shutdown: Shutdown,
+    /// Whether the run has ended, by itself, by a panic or because it was canceled.
+    ended: Arc<watch::Sender<bool>>,
+}
+
+/// Marks the run as ended when it is dropped.
+struct EndOfRun(Arc<watch::Sender<bool>>);
+
+impl Drop for EndOfRun {
+    fn drop(&mut self) {
+        self.0.send_replace(true);
+    }
 }
 
 #[pymethods]
@@ -35,28 +49,37 @@ impl Controller {
         let clients = clients.get();
         let (settings, telemetry) = (clients.settings(), clients.telemetry().clone());
         let coordination = elector(py, settings, coordination)?;
-        let config = from_settings::controller_config(settings).with_history(clients.history().cloned());
+        let config = from_settings::controller_config(settings);
+        let config = config.with_history(clients.history().cloned()).with_guards(clients.guards());
         let (ports, policy) = (clients.ports().clone(), clients.policy(policy)?);
         let controller = WorkerController::new(ports, policy, coordination, config, telemetry.clone());
         let controller = controller.map_err(|error| config_error(py, &error))?;
-        Ok(Self { controller, telemetry, shutdown: Shutdown::new() })
+        Ok(Self { controller, telemetry, shutdown: Shutdown::new(), ended: Arc::default() })
     }
 
     /// Runs until `stop`, then calls `done(None, None)`.
     #[pyo3(signature = (done: "Callable[[None, BaseException | None], None]"))]
     fn start(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
         let (controller, shutdown) = (self.controller.clone(), self.shutdown.clone());
-        spawn(py, done, async move { controller.run(&shutdown).await }, |py, ()| Ok(py.None()))
+        let end = EndOfRun(Arc::clone(&self.ended));
+        let run = async move {
+            let _end = end;
+            controller.run(&shutdown).await;
+        };
+        spawn(py, done, run, |py, ()| Ok(py.None()))
     }
 
-    /// Calls `done(report, None)` after the startup sweep, or `done(None, error)` after a stop.
+    /// Calls `done(report, None)` after the startup sweep, or `done(None, error)` after a stop or the end of the run.
     #[pyo3(signature = (done: "Callable[[SweepReport | None, BaseException | None], None]"))]
     fn start_ready(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
         let (controller, shutdown) = (self.controller.clone(), self.shutdown.clone());
+        let mut run = self.ended.subscribe();
+        let ended = async move { drop(run.wait_for(|ended| *ended).await) };
         let ready = async move {
             tokio::select! {
                 biased;
                 () = shutdown.requested() => Err(PyRuntimeError::new_err("the controller has stopped")),
+                () = ended => Err(PyRuntimeError::new_err("the run of the controller has ended")),
                 report = controller.ready() => Ok(report),
             }
         };

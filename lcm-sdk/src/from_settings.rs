@@ -25,7 +25,7 @@ use crate::providers::events::{ControlPlaneEvents, FanoutEvents, HttpEvents, Log
 use crate::providers::http::SetupError;
 use crate::providers::memory::MemoryNotes;
 use crate::providers::notes::NotesControlPlane;
-use crate::reconciler::CmlDefaults;
+use crate::reconciler::{CmlDefaults, Guards};
 use crate::resilience::batch::{BatchSettings, BatchingCompute};
 use crate::settings::Settings;
 use crate::telemetry::Telemetry;
@@ -241,6 +241,7 @@ pub fn controller_config(settings: &Settings) -> WorkerControllerConfig {
         },
         cml: cml_defaults(settings),
         history: None,
+        guards: Guards::default(),
     }
 }
 

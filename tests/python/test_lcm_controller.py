@@ -13,7 +13,7 @@ import lcm
 import pytest
 from controller_helpers import QUICK, QUICK_AND_LASTING, eventually
 from lcm.ports import ControlPlane, Patch
-from lcm.testing import FakeCloud
+from lcm.testing import FakeCloud, crash
 
 
 class Records(ControlPlane):
@@ -119,6 +119,38 @@ def test_canceled_controller_releases_its_lease(live_cloud: FakeCloud) -> None:
             await asyncio.wait_for(second.ready(), 60)
 
     asyncio.run(story())
+
+
+def test_ready_ends_with_the_run(live_cloud: FakeCloud) -> None:
+    async def story() -> None:
+        controller = lcm.Controller(live_cloud.clients({**QUICK, "STARTUP_RECONCILE_DELAY": "600"}))
+        running = asyncio.create_task(controller.run())
+        ready = asyncio.create_task(controller.ready())
+        await asyncio.sleep(0.3)
+        # As after a panic: the run ends, and no stop was requested.
+        crash(controller)
+        with pytest.raises(RuntimeError, match="the run of the controller has ended"):
+            await asyncio.wait_for(ready, 30)
+        await running
+
+    asyncio.run(story())
+
+
+def test_controller_shares_its_gates_with_single_reconciles(fake_cloud: FakeCloud) -> None:
+    fake_cloud.add_account("999999999999", "AKIAOTHER")
+    clients = fake_cloud.clients({"AWS_ACCESS_KEY_ID": "AKIAOTHER"})
+    controller = lcm.Controller(clients)
+    assert controller.stats["untrusted_regions"] == []
+    fake_cloud.add_worker(
+        id="w-1",
+        status="running",
+        aws_region="us-east-1",
+        ec2_instance_id="i-0123456789abcdef0",
+        created_at="2020-01-01T00:00:00Z",
+    )
+    result = lcm.reconcile(fake_cloud.worker("w-1"), clients=clients)
+    assert result.reason.code == "region_not_trusted", result
+    assert [region["region"] for region in controller.stats["untrusted_regions"]] == ["us-east-1"]
 
 
 def test_two_controllers_share_a_fleet_in_shards(live_cloud: FakeCloud) -> None:

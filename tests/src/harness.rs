@@ -49,6 +49,8 @@ pub struct Harness {
     /// Providers of the reconciler.
     pub ports: Ports,
     reconciler: Reconciler,
+    access_key: String,
+    image_owners: Vec<String>,
     captures_logs: bool,
 }
 
@@ -81,9 +83,11 @@ impl Harness {
         let cloud = builder.start().await.expect("started");
         let policy = Policy { regions: regions(), ..Policy::default() };
         let telemetry = Telemetry::default();
-        let ports = ports(&cloud, &telemetry, ACCESS_KEY);
+        let image_owners = vec![IMAGE_OWNER.to_owned()];
+        let ports = ports(&cloud, &telemetry, ACCESS_KEY, &image_owners);
         let reconciler = reconciler(&cloud, ports.clone(), policy.clone(), telemetry.clone());
-        Self { cloud, policy, telemetry, ports, reconciler, captures_logs: false }
+        let access_key = ACCESS_KEY.to_owned();
+        Self { cloud, policy, telemetry, ports, reconciler, access_key, image_owners, captures_logs: false }
     }
 
     /// Changes the policy.
@@ -96,7 +100,18 @@ impl Harness {
 
     /// Replaces the reconciler by one with another access key, as after a deployment.
     pub fn with_access_key(mut self, access_key: &str) -> Self {
-        self.ports = ports(&self.cloud, &self.telemetry, access_key);
+        access_key.clone_into(&mut self.access_key);
+        self.with_new_ports()
+    }
+
+    /// Replaces the reconciler by one that launches AMIs of these owners only.
+    pub fn with_image_owners<const N: usize>(mut self, owners: [&str; N]) -> Self {
+        self.image_owners = owners.map(str::to_owned).to_vec();
+        self.with_new_ports()
+    }
+
+    fn with_new_ports(mut self) -> Self {
+        self.ports = ports(&self.cloud, &self.telemetry, &self.access_key, &self.image_owners);
         self.with_policy(|_| {})
     }
 
@@ -291,7 +306,12 @@ impl Harness {
     /// A reconciler with its own providers and cache, as in another process.
     pub fn new_reconciler(&self) -> Reconciler {
         let telemetry = Telemetry::default();
-        reconciler(&self.cloud, ports(&self.cloud, &telemetry, ACCESS_KEY), self.policy.clone(), telemetry)
+        reconciler(
+            &self.cloud,
+            ports(&self.cloud, &telemetry, ACCESS_KEY, &self.image_owners),
+            self.policy.clone(),
+            telemetry,
+        )
     }
 
     /// Starts a controller with its own providers and counters, as in another process, and short intervals.
@@ -341,7 +361,7 @@ impl Harness {
         change: impl FnOnce(&mut WorkerControllerConfig, &mut Ports),
     ) -> (WorkerController, Telemetry) {
         let (mut config, telemetry) = (fast_config(name), Telemetry::default());
-        let mut ports = ports(&self.cloud, &telemetry, ACCESS_KEY);
+        let mut ports = ports(&self.cloud, &telemetry, ACCESS_KEY, &self.image_owners);
         change(&mut config, &mut ports);
         let controller = WorkerController::new(ports, self.policy.clone(), etcd, config, telemetry.clone())
             .expect("a valid configuration");
@@ -496,13 +516,13 @@ fn discovery_config() -> DiscoveryConfig {
         .with_filter(DiscoveryFilter::default().with_ami_name_pattern("cisco-cml2.9*"))
 }
 
-fn ports(cloud: &FakeCloud, telemetry: &Telemetry, access_key: &str) -> Ports {
+fn ports(cloud: &FakeCloud, telemetry: &Telemetry, access_key: &str, image_owners: &[String]) -> Ports {
     let endpoints = cloud.endpoints();
     // No rate limit, and timeouts long enough for a busy machine.
     let mut tuning = Tuning::default();
     tuning.rate_factor = 1000.0;
     tuning.attempt_timeout = Duration::from_secs(20);
-    tuning.image_owners = ImageOwners::Named(vec![IMAGE_OWNER.to_owned()]);
+    tuning.image_owners = ImageOwners::Named(image_owners.to_vec());
     let account = Account::with_endpoint(&endpoints.aws_url, access_key, &Secret::from(AWS_SECRET), tuning, telemetry);
     let mut cml = CmlOptions::default();
     cml.security = Security::VerifiedWith(endpoints.cml_ca_file.clone());

@@ -417,6 +417,11 @@ impl Decision {
         self.reason.code == ReasonCode::IdleCheckDue
     }
 
+    /// Whether it launches an instance.
+    pub fn launches(&self) -> bool {
+        self.effects.iter().any(|effect| matches!(effect, Effect::LaunchInstance { .. }))
+    }
+
     /// Whether an effect would do harm if the record had changed since it was read.
     pub fn relies_on_record(&self) -> bool {
         self.effects.iter().any(Effect::relies_on_record)

@@ -10,6 +10,7 @@ use crate::lifecycle::decision::{Change, Changes, Decision};
 use crate::lifecycle::effect::{Effect, EffectResult, IfRefused, LaunchedInstance};
 use crate::lifecycle::event::Notice;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
+use crate::lifecycle::idle::{AutoPause, IdleReport};
 use crate::lifecycle::license::{LicenseReport, Submission};
 use crate::lifecycle::outcome::Requeue;
 use crate::lifecycle::patch::Patch;
@@ -163,8 +164,10 @@ async fn apply_effect(
             let checked = control_plane.detect_idle(&worker.id, telemetry.clone(), *auto_pause, fence).await;
             // Also without a verdict: the next reconcile would not get one either.
             context.cache().mark_idle_checked(&worker.id, ports.clock.now());
+            context.cache().note_pause(&worker.id, &checked, *auto_pause);
             match checked {
                 Ok(IdleCheck { report, version: left }) => {
+                    log_pause(worker, &report, *auto_pause);
                     mark_written(context, worker, left, version, WriteKind::Unconditional);
                     EffectResult::IdleChecked(report)
                 }
@@ -197,6 +200,18 @@ async fn apply_effect(
         }
         Effect::Announce { event } => done(context.announce(worker.id.as_str(), event, at)),
     }
+}
+
+fn log_pause(worker: &Worker, report: &IdleReport, auto_pause: AutoPause) {
+    if !report.auto_pause_triggered {
+        return;
+    }
+    let cause = match auto_pause {
+        AutoPause::ServerDecides => "idle",
+        AutoPause::Suppressed => "idle in its own view, against telemetry or sessions",
+    };
+    let idle_minutes = report.idle_minutes;
+    tracing::warn!(target: "lcm::reconcile", worker = %worker.id, idle_minutes, cause, "the control plane paused the idle worker {}", worker.id);
 }
 
 async fn submit_license(

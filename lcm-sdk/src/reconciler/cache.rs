@@ -2,30 +2,33 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
+use super::guards::Guards;
 use super::result::Mode;
+use crate::lifecycle::failure::CallFailure;
 use crate::lifecycle::fleet::FleetView;
+use crate::lifecycle::idle::{AutoPause, IdleReport};
 use crate::lifecycle::ids::{InstanceId, WorkerId};
 use crate::lifecycle::instance::Instance;
 use crate::lifecycle::lookup::Lookup;
 use crate::lifecycle::patch::Patch;
 use crate::lifecycle::status::{DesiredStatus, WorkerStatus};
 use crate::lifecycle::time::Timestamp;
-use crate::lifecycle::trust::LastFound;
 use crate::lifecycle::worker::Worker;
+use crate::ports::IdleCheck;
 
 /// Maximum age of a cached describe. A reconcile calls EC2 itself after that.
 const DESCRIBE_MAX_AGE: Duration = Duration::from_secs(30);
 
-/// One entry per worker: locks, versions and recent calls.
+/// One entry per worker: versions and recent calls, beside the guards of the process.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerCache {
+    guards: Guards,
     entries: Mutex<HashMap<WorkerId, Entry>>,
     metrics_rounds: AtomicUsize,
 }
@@ -58,10 +61,10 @@ struct Entry {
     /// Fields of which a later read showed that the control plane does not keep them.
     unkept: BTreeSet<&'static str>,
     mutated_at: Option<Instant>,
-    found: Option<(InstanceId, LastFound)>,
+    /// The last idle check, if it paused the worker or may have, until the record shows another status.
+    pause: Lookup<IdleReport>,
     /// The AMI whose details were written to the record, for a server that does not show them.
     image_written: Option<String>,
-    lock: Weak<tokio::sync::Mutex<()>>,
 }
 
 /// The part of a batched describe that concerns one worker.
@@ -168,27 +171,23 @@ pub(crate) struct CachedState {
     pub(crate) metrics_reported_at: Option<Timestamp>,
     pub(crate) describe: Option<(InstanceId, Lookup<Instance>)>,
     pub(crate) tagged: Option<Vec<Instance>>,
+    /// The last idle check, if it paused the worker or may have.
+    pub(crate) pause: Lookup<IdleReport>,
 }
 
 impl WorkerCache {
+    /// An empty cache beside the guards of the process.
+    pub(super) fn new(guards: Guards) -> Self {
+        Self { guards, ..Self::default() }
+    }
+
+    pub(super) fn guards(&self) -> &Guards {
+        &self.guards
+    }
+
     /// Waits for the worker's lock, which serializes its reconciles.
     pub(crate) async fn lock(&self, id: &WorkerId) -> OwnedMutexGuard<()> {
-        self.worker_lock(id).lock_owned().await
-    }
-
-    /// The worker's lock, if it is free.
-    pub(crate) fn try_lock(&self, id: &WorkerId) -> Option<OwnedMutexGuard<()>> {
-        self.worker_lock(id).try_lock_owned().ok()
-    }
-
-    fn worker_lock(&self, id: &WorkerId) -> Arc<tokio::sync::Mutex<()>> {
-        let mut entries = self.entries.lock();
-        let entry = entries.entry(id.clone()).or_default();
-        entry.lock.upgrade().unwrap_or_else(|| {
-            let lock = Arc::new(tokio::sync::Mutex::new(()));
-            entry.lock = Arc::downgrade(&lock);
-            lock
-        })
+        self.guards.lock(id).await
     }
 
     /// The cached state of a worker. A real reconcile consumes what EC2 returned, because its effects outdate it. A
@@ -210,6 +209,7 @@ impl WorkerCache {
                 .filter(|describe| is_current(describe.at))
                 .map(|describe| (describe.instance, describe.response)),
             tagged: tagged.filter(|tagged| is_current(tagged.at)).map(|tagged| tagged.instances),
+            pause: entry.pause.clone(),
         }
     }
 
@@ -225,6 +225,21 @@ impl WorkerCache {
 
     pub(crate) fn mark_idle_checked(&self, id: &WorkerId, at: Timestamp) {
         self.update(id, |entry| entry.idle_checked_at = Some(at));
+    }
+
+    /// Notes an idle check that paused the worker, or may have. The next reconcile could not tell the pause from an
+    /// operator's stop.
+    pub(crate) fn note_pause(&self, id: &WorkerId, checked: &Result<IdleCheck, CallFailure>, auto_pause: AutoPause) {
+        let pause = match checked {
+            Ok(IdleCheck { report, .. }) if report.auto_pause_triggered => Lookup::Found(IdleReport {
+                // A check that must not pause is counted at once.
+                idle_check_performed: auto_pause == AutoPause::ServerDecides && report.idle_check_performed,
+                ..report.clone()
+            }),
+            Err(failure) if !failure.kind.did_nothing() => Lookup::Unknown(failure.clone()),
+            Ok(_) | Err(_) => Lookup::NotRequested,
+        };
+        self.update(id, |entry| entry.pause = pause);
     }
 
     /// Begins a round of the metrics loop.
@@ -261,6 +276,9 @@ impl WorkerCache {
         self.update(&worker.id, |entry| {
             entry.known_version = worker.version;
             entry.known_demand = worker.desired_status;
+            if worker.status != WorkerStatus::Running {
+                entry.pause = Lookup::NotRequested;
+            }
         });
     }
 
@@ -317,18 +335,6 @@ impl WorkerCache {
         self.entries.lock().get(id)?.image_written.clone()
     }
 
-    /// Notes where the worker's instance was found.
-    pub(crate) fn mark_found(&self, id: &WorkerId, instance: &InstanceId, found: LastFound) {
-        self.update(id, |entry| entry.found = Some((instance.clone(), found)));
-    }
-
-    /// Where the instance that the record names was last found by this process.
-    pub(crate) fn last_found(&self, id: &WorkerId, instance: Option<&InstanceId>) -> Option<LastFound> {
-        let entries = self.entries.lock();
-        let (found, place) = entries.get(id)?.found.as_ref()?;
-        (Some(found) == instance).then(|| place.clone())
-    }
-
     /// Notes that we launched, started, stopped or terminated its instance, or may have.
     pub(crate) fn mark_mutated(&self, id: &WorkerId) {
         self.update(id, |entry| entry.mutated_at = Some(Instant::now()));
@@ -345,7 +351,8 @@ impl WorkerCache {
 
     /// Drops the entries of workers that no longer exist, unless they are locked.
     pub(crate) fn retain(&self, exists: impl Fn(&WorkerId) -> bool) {
-        self.entries.lock().retain(|id, entry| exists(id) || entry.lock.strong_count() > 0);
+        self.entries.lock().retain(|id, _| exists(id) || self.guards.is_locked(id));
+        self.guards.retain(exists);
     }
 
     fn update(&self, id: &WorkerId, change: impl FnOnce(&mut Entry)) {

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::cache::{CachedFleet, FleetSnapshot, ScaleDowns, WorkerCache};
 use super::gate::TrustGate;
+use super::guards::Guards;
 use super::history::History;
 use super::last_known::LastKnown;
 use super::outbox::Outbox;
@@ -22,6 +23,7 @@ use crate::lifecycle::effect::EffectResult;
 use crate::lifecycle::event::Event;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::fleet::FleetView;
+use crate::lifecycle::ids::WorkerId;
 use crate::lifecycle::instance::Instance;
 use crate::lifecycle::observation::Observation;
 use crate::lifecycle::policy::Policy;
@@ -76,7 +78,6 @@ struct Shared {
     cml_defaults: CmlDefaults,
     cache: WorkerCache,
     outbox: Outbox,
-    gate: TrustGate,
     history: History,
     last_known: LastKnown,
     history_file: Option<HistoryFile>,
@@ -119,6 +120,7 @@ impl Context {
         telemetry: Telemetry,
         requests: Option<KeyRequests>,
         history: Option<HistoryWriter>,
+        guards: Guards,
     ) -> Self {
         let history_file = history.map(|writer| HistoryFile { writer, policy: Arc::new(policy.clone()) });
         let outbox = Outbox::new(Arc::clone(&ports.events), Arc::clone(&ports.control_plane), telemetry.clone());
@@ -128,8 +130,7 @@ impl Context {
             policy,
             telemetry,
             cml_defaults,
-            cache: WorkerCache::default(),
-            gate: TrustGate::default(),
+            cache: WorkerCache::new(guards),
             history: History::default(),
             last_known: LastKnown::default(),
             history_file,
@@ -194,8 +195,13 @@ impl Context {
         &self.shared.cache
     }
 
+    /// The state that the reconcilers of the process share.
+    pub(super) fn guards(&self) -> &Guards {
+        self.shared.cache.guards()
+    }
+
     pub(super) fn gate(&self) -> &TrustGate {
-        &self.shared.gate
+        self.guards().gate()
     }
 
     pub(super) fn history(&self) -> &History {
@@ -280,17 +286,17 @@ impl Context {
         self.gate().with_evidence(self.ports(), self.policy(), region, place).await
     }
 
-    /// Ends the distrust of a region.
-    pub(super) fn trust(&self, region: &str) {
-        if self.gate().trust(region) {
+    /// Ends the doubt about a region; with a worker, also the doubt about that one.
+    pub(super) fn trust(&self, region: &str, worker: Option<&WorkerId>) {
+        if self.gate().trust(region, worker) {
             self.telemetry().set_region_trusted(region);
             tracing::info!(target: "lcm::trust", region, "the account of the region is proved again");
         }
     }
 
-    /// Begins the distrust of a region, and announces it once.
-    pub(super) fn distrust(&self, region: &str, doubt: &str, now: Timestamp) {
-        if !self.gate().distrust(region, doubt, now) {
+    /// Begins the distrust of a region, because of all its records or of one worker, and announces it once.
+    pub(super) fn distrust(&self, region: &str, worker: Option<&WorkerId>, doubt: &str, now: Timestamp) {
+        if !self.gate().distrust(region, worker, doubt, now) {
             return;
         }
         self.telemetry().set_region_untrusted(region);
@@ -299,6 +305,23 @@ impl Context {
         let event = Event::RegionNotTrusted { region: region.to_owned(), doubt: doubt.to_owned() };
         // `announce` counts an event that it drops.
         drop(self.announce(region, &event, now));
+    }
+
+    /// Drops the doubts about regions and workers that are not among the records.
+    pub(super) fn retain_doubts(&self, workers: &[Worker]) {
+        let regions = &self.policy().regions;
+        let has_records = |region: &str| workers.iter().any(|worker| regions.region_of(worker) == Some(region));
+        let exists = |id: &WorkerId| workers.iter().any(|worker| worker.id == *id);
+        for region in self.gate().retain(has_records, exists) {
+            self.telemetry().set_region_trusted(&region);
+        }
+    }
+
+    /// Drops all doubts: another controller leads.
+    pub(super) fn forget_doubts(&self) {
+        for region in self.gate().clear() {
+            self.telemetry().set_region_trusted(&region);
+        }
     }
 
     /// Counts the fleet. A cached view may keep a worker in service, which costs nothing; only a fresh one lets it go.

@@ -11,6 +11,7 @@ pub(crate) mod cache;
 mod context;
 mod explain;
 pub(crate) mod gate;
+mod guards;
 mod history;
 pub(crate) mod last_known;
 mod observe;
@@ -53,9 +54,9 @@ use crate::lifecycle::policy::{ExternalStopPolicy, Policy};
 use crate::lifecycle::query::{Query, queries};
 use crate::lifecycle::reason::{Reason, ReasonCode};
 use crate::lifecycle::record::{Applied, record};
-use crate::lifecycle::status::WorkerStatus;
+use crate::lifecycle::status::{DesiredStatus, WorkerStatus};
 use crate::lifecycle::time::Timestamp;
-use crate::lifecycle::trust::{Caller, Doubt, LastFound, Place};
+use crate::lifecycle::trust::{Caller, Doubt, LastFound, Place, prove_absence};
 use crate::lifecycle::worker::{NotesOnRecord, Worker};
 use crate::ports::{CmlTarget, ControlPlane, Coordination, Ports};
 use crate::telemetry::{Anomaly, Telemetry};
@@ -63,6 +64,7 @@ use crate::telemetry::{Anomaly, Telemetry};
 pub use self::context::CmlDefaults;
 pub use self::explain::{Explanation, NextReconcile, ObservedPart, RecordSummary, WhatIf};
 pub use self::gate::UntrustedRegion;
+pub use self::guards::Guards;
 pub use self::history::{HistoryEntry, HistoryReason, RecentEvents, WorkerEvent};
 pub use self::last_known::{KnownCml, KnownInstance, KnownWorker};
 pub use self::operations::OperationError;
@@ -169,6 +171,7 @@ pub struct ReconcilerBuilder {
     telemetry: Telemetry,
     requests: Option<KeyRequests>,
     history: Option<HistoryWriter>,
+    guards: Guards,
 }
 
 impl ReconcilerBuilder {
@@ -206,14 +209,19 @@ impl ReconcilerBuilder {
         Self { history: history.into(), ..self }
     }
 
+    /// Shares worker locks, gates and the memory of last found instances with the other reconcilers on these ports.
+    pub fn guards(self, guards: &Guards) -> Self {
+        Self { guards: guards.clone(), ..self }
+    }
+
     /// Creates the reconciler. It acts without an election until [`Reconciler::with_lease`].
     ///
     /// # Errors
     /// If the control plane is configured as one that cannot carry the policy out.
     pub fn build(self) -> Result<Reconciler, UnsupportedPolicy> {
-        let Self { ports, policy, cml_defaults, telemetry, requests, history } = self;
+        let Self { ports, policy, cml_defaults, telemetry, requests, history, guards } = self;
         UnsupportedPolicy::check(&policy, &*ports.control_plane)?;
-        Ok(Reconciler { context: Context::new(ports, policy, cml_defaults, telemetry, requests, history) })
+        Ok(Reconciler { context: Context::new(ports, policy, cml_defaults, telemetry, requests, history, guards) })
     }
 }
 
@@ -235,6 +243,7 @@ impl Reconciler {
             telemetry: Telemetry::default(),
             requests: None,
             history: None,
+            guards: Guards::default(),
         }
     }
 
@@ -327,8 +336,16 @@ impl Reconciler {
                 }
             }
             self.conclude_trust(&worker, &observed.observation, &decision.reason, now);
+            let launches = decision.launches();
             match self.apply_and_record(&worker, decision, observed, now, &lock).await {
-                Ok(result) => return result.after(idle_checks),
+                Ok(result) => {
+                    if let (true, ReasonCode::RegionNotTrusted, Ok(region)) =
+                        (launches, result.reason.code, self.context.region(&worker))
+                    {
+                        self.doubt(region, None, &result.reason, now);
+                    }
+                    return result.after(idle_checks);
+                }
                 Err(conflict) => {
                     self.telemetry().count_anomaly(Anomaly::Conflict);
                     tracing::debug!(target: "lcm::reconcile", worker = %worker.id, failure = %conflict, "deciding again");
@@ -354,7 +371,7 @@ impl Reconciler {
         };
         self.context.add_requests(&mut worker).await;
         let read_at = hints.read_at.unwrap_or_else(Instant::now);
-        if let Some(lock) = self.cache().try_lock(&worker.id) {
+        if let Some(lock) = self.context.guards().try_lock(&worker.id) {
             // A record from a caller that does not tell when it was read may be older than our last write.
             return Ok(Begun { worker, read_at, is_dated: hints.read_at.is_some(), lock: Arc::new(lock) });
         }
@@ -425,6 +442,9 @@ impl Reconciler {
             },
             ..Observation::default()
         };
+        if worker.status == WorkerStatus::Running && worker.desired_status == Some(DesiredStatus::Stopped) {
+            observation.idle = cached.pause;
+        }
         if let Some(instance) = &hints.instance {
             if worker.ec2_instance_id.as_ref() == Some(&instance.id) {
                 observation.instance = Lookup::Found(instance.clone());
@@ -496,8 +516,6 @@ impl Reconciler {
                 return Err(Box::new(ReconcileResult::lease_lost(&worker, &applied)));
             }
             (Lookup::Found(report), _) if report.auto_pause_triggered => {
-                let idle_minutes = report.idle_minutes;
-                tracing::warn!(target: "lcm::reconcile", worker = %worker.id, idle_minutes, "the control plane paused the idle worker {}", worker.id);
                 worker = self.read_again(&worker, Mode::Real).await?;
             }
             (Lookup::Found(_), None) if worker.version.is_some() => {
@@ -530,17 +548,34 @@ impl Reconciler {
         let named = observation.instance.found().filter(|found| Some(&found.id) == worker.ec2_instance_id.as_ref());
         if let Some(instance) = named {
             let found = LastFound { region: region.to_owned(), account_id: instance.account_id.clone() };
-            self.cache().mark_found(&worker.id, &instance.id, found);
-            self.context.trust(region);
-            return;
+            self.context.guards().mark_found(&worker.id, &instance.id, found);
+            self.context.trust(region, Some(&worker.id));
         }
         let expected = self.policy().aws_account_id.as_deref();
         match (&observation.place, reason.code) {
             (Lookup::NotRequested, _) | (_, ReasonCode::RegionUnknown) => {}
-            // One record of another account says nothing about the others.
-            (Lookup::Found(place), ReasonCode::RegionNotTrusted) if place.proves_region(expected, now) => {}
-            (_, ReasonCode::RegionNotTrusted) => self.context.distrust(region, &reason.to_string(), now),
-            (Lookup::Found(_) | Lookup::Absent | Lookup::Unknown(_), _) => self.context.trust(region),
+            // One record of another account says nothing about the others, but is in doubt itself.
+            (Lookup::Found(place), ReasonCode::RegionNotTrusted) => {
+                let is_alone = place.proves_region(expected, now)
+                    || matches!(prove_absence(worker, place, expected, now), Err(Doubt::OtherAccount { .. }));
+                self.doubt(region, is_alone.then_some(&worker.id), reason, now);
+            }
+            (Lookup::Absent | Lookup::Unknown(_), ReasonCode::RegionNotTrusted) => {
+                self.doubt(region, None, reason, now);
+            }
+            (Lookup::Found(place), _) => {
+                if place.proves_region(expected, now) || prove_absence(worker, place, expected, now).is_ok() {
+                    self.context.trust(region, Some(&worker.id));
+                }
+            }
+            (Lookup::Absent | Lookup::Unknown(_), _) => {}
+        }
+    }
+
+    /// Begins the distrust of a region. After the end of a lease, the next leader announces its own.
+    fn doubt(&self, region: &str, worker: Option<&WorkerId>, reason: &Reason, now: Timestamp) {
+        if self.lease().is_valid() {
+            self.context.distrust(region, worker, &reason.to_string(), now);
         }
     }
 
@@ -614,6 +649,11 @@ impl Reconciler {
         self.context.history().since(from)
     }
 
+    /// The state that other reconcilers on the same ports can share.
+    pub fn guards(&self) -> &Guards {
+        self.context.guards()
+    }
+
     /// The regions whose absences are not believed, because nothing proves the account of the credentials.
     pub fn untrusted_regions(&self) -> Vec<UntrustedRegion> {
         self.context.gate().untrusted()
@@ -626,12 +666,22 @@ impl Reconciler {
 
     /// Ends the distrust of a region.
     pub(crate) fn trust_region(&self, region: &str) {
-        self.context.trust(region);
+        self.context.trust(region, None);
+    }
+
+    /// Drops the doubts about regions and workers that are not among the records.
+    pub(crate) fn retain_doubts(&self, workers: &[Worker]) {
+        self.context.retain_doubts(workers);
+    }
+
+    /// Drops all doubts about regions: another controller leads, and announces its own.
+    pub(crate) fn forget_doubts(&self) {
+        self.context.forget_doubts();
     }
 
     /// Begins the distrust of a region, and announces it once.
     pub(crate) fn distrust_region(&self, region: &str, doubt: &Doubt, now: Timestamp) {
-        self.context.distrust(region, &doubt.reason().to_string(), now);
+        self.context.distrust(region, None, &doubt.reason().to_string(), now);
     }
 
     pub(crate) fn cache(&self) -> &WorkerCache {

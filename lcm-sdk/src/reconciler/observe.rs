@@ -8,13 +8,13 @@ use super::gate::credentials_changed;
 use super::result::Mode;
 use crate::lifecycle::failure::CallFailure;
 use crate::lifecycle::idle::IdleReport;
-use crate::lifecycle::instance::Instance;
+use crate::lifecycle::instance::{Image, Instance};
 use crate::lifecycle::launch::image_pattern;
 use crate::lifecycle::lookup::Lookup;
 use crate::lifecycle::observation::Observation;
 use crate::lifecycle::query::{Queries, Query, lacking_image, queries};
 use crate::lifecycle::time::Timestamp;
-use crate::lifecycle::trust::{Doubt, Place, prove_absence};
+use crate::lifecycle::trust::{Doubt, Place, prove_absence, prove_refusal};
 use crate::lifecycle::worker::Worker;
 
 /// Upper bound on the stages of one observation. More would mean that `queries` repeats itself.
@@ -127,12 +127,13 @@ fn fetch<'a>(
             }
         }),
         Query::Place => Some(Box::pin(async move {
-            let Verified { place, again } = verify_absence(context, worker, now).await;
+            let Verified { place, again } = verify_place(context, worker, observation, now).await;
             Box::new(move |observation: &mut Observation| {
                 observation.place = place;
                 match again {
                     Some(SecondLookup::Instance(response)) => observation.instance = response,
                     Some(SecondLookup::Tagged(response)) => observation.tagged = response,
+                    Some(SecondLookup::Images(response)) => observation.images = response,
                     None => {}
                 }
             }) as Store
@@ -146,7 +147,7 @@ fn fetch<'a>(
         Query::Images => store!(images, async {
             match (context.region(worker), observation.template.found()) {
                 (Ok(region), Some(template)) => {
-                    ports.compute.images(region, image_pattern(worker, template)).await.into()
+                    list_images(context, region, image_pattern(worker, template), observation).await
                 }
                 (Err(failure), _) => Lookup::Unknown(failure),
                 (Ok(_), None) => Lookup::NotRequested,
@@ -187,6 +188,20 @@ fn fetch<'a>(
     }
 }
 
+/// Lists the AMIs. That there are none is believed only from the caller of an earlier lookup of the place.
+async fn list_images(context: &Context, region: &str, pattern: &str, seen: &Observation) -> Lookup<Vec<Image>> {
+    let compute = &context.ports().compute;
+    let images = match compute.images(region, pattern).await {
+        Ok(images) => images,
+        Err(failure) => return Lookup::Unknown(failure),
+    };
+    let Lookup::Found(place) = &seen.place else { return Lookup::Found(images) };
+    if images.is_empty() && compute.caller(region).await.is_ok_and(|caller| caller != place.caller) {
+        return Lookup::Unknown(credentials_changed());
+    }
+    Lookup::Found(images)
+}
+
 /// The place of an absence, and a second lookup by the same caller.
 struct Verified {
     place: Lookup<Place>,
@@ -197,11 +212,12 @@ struct Verified {
 enum SecondLookup {
     Instance(Lookup<Instance>),
     Tagged(Lookup<Vec<Instance>>),
+    Images(Lookup<Vec<Image>>),
 }
 
-/// Collects the facts about an absence, and looks the instance up again with the credentials that the facts are about:
-/// those of the first lookup may have been replaced since.
-async fn verify_absence(context: &Context, worker: &Worker, now: Timestamp) -> Verified {
+/// Collects the facts about the place of an absence or a launch, and repeats the lookup that showed nothing with the
+/// credentials that the facts are about: those of the first lookup may have been replaced since.
+async fn verify_place(context: &Context, worker: &Worker, seen: &Observation, now: Timestamp) -> Verified {
     let unknown = |failure| Verified { place: Lookup::Unknown(failure), again: None };
     let region = match context.region(worker) {
         Ok(region) => region,
@@ -213,21 +229,33 @@ async fn verify_absence(context: &Context, worker: &Worker, now: Timestamp) -> V
         Err(failure) => return unknown(failure),
     };
     let mut place = Place::new(caller.clone());
-    place.last_found = context.cache().last_found(&worker.id, worker.ec2_instance_id.as_ref());
+    // An instance that was last found in another region is not absent from this one.
+    let last_found = context.guards().last_found(&worker.id, worker.ec2_instance_id.as_ref());
+    place.last_found = last_found.filter(|found| found.region == region);
     let expected = context.policy().aws_account_id.as_deref();
-    match prove_absence(worker, &place, expected, now) {
+    let prove = |place: &Place| match seen.images {
+        Lookup::NotRequested => prove_absence(worker, place, expected, now),
+        Lookup::Found(_) | Lookup::Absent | Lookup::Unknown(_) => prove_refusal(place, expected, now),
+    };
+    match prove(&place) {
         Ok(()) | Err(Doubt::RegionUnknown) => {}
-        Err(Doubt::OtherAccount { .. } | Doubt::NotProved { .. }) => place = context.with_evidence(region, place).await,
+        Err(_) => place = context.with_evidence(region, place).await,
     }
-    if prove_absence(worker, &place, expected, now).is_err() {
+    if prove(&place).is_err() {
         return Verified { place: Lookup::Found(place), again: None };
     }
-    let again = match &worker.ec2_instance_id {
-        Some(id) => SecondLookup::Instance(compute.instance(region, id).await),
-        None => SecondLookup::Tagged(compute.tagged(region, &worker.id).await.into()),
+    let again = match (&seen.images, seen.template.found()) {
+        (Lookup::Found(images), _) if !images.is_empty() => None,
+        (Lookup::NotRequested, _) | (_, None) => Some(match &worker.ec2_instance_id {
+            Some(id) => SecondLookup::Instance(compute.instance(region, id).await),
+            None => SecondLookup::Tagged(compute.tagged(region, &worker.id).await.into()),
+        }),
+        (Lookup::Found(_) | Lookup::Absent | Lookup::Unknown(_), Some(template)) => {
+            Some(SecondLookup::Images(compute.images(region, image_pattern(worker, template)).await.into()))
+        }
     };
     match compute.caller(region).await {
-        Ok(after) if after == caller => Verified { place: Lookup::Found(place), again: Some(again) },
+        Ok(after) if after == caller => Verified { place: Lookup::Found(place), again },
         Ok(_) => unknown(credentials_changed()),
         Err(failure) => unknown(failure),
     }

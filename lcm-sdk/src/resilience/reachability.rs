@@ -6,10 +6,25 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde::Serialize;
+use serde_json::Value;
 
-use crate::lifecycle::failure::CallFailure;
+use crate::lifecycle::capabilities::Capabilities;
+use crate::lifecycle::event::{Audit, SessionEnd};
+use crate::lifecycle::failure::{CallFailure, FailureKind};
+use crate::lifecycle::idle::{AutoPause, IdleReport};
+use crate::lifecycle::ids::{SessionId, WorkerId};
+use crate::lifecycle::instance::Instance;
+use crate::lifecycle::license::LicenseReport;
+use crate::lifecycle::observation::{CloudMetrics, CmlMetrics};
+use crate::lifecycle::patch::Patch;
+use crate::lifecycle::session::Session;
+use crate::lifecycle::template::Template;
 use crate::lifecycle::time::Timestamp;
-use crate::ports::{Claim, Clock, Coordination, Lease, LeaseId, Listing, Renewal, WatchStream};
+use crate::lifecycle::worker::Worker;
+use crate::ports::{
+    Claim, Clock, ControlPlane, Coordination, Fence, IdleCheck, ImportSummary, Lease, LeaseId, Listing, NotesStatus,
+    Renewal, ScanSettings, Scope, SessionMove, Version, WatchStream, WorkerListing,
+};
 
 /// Whether a service can be reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -127,11 +142,159 @@ impl Coordination for MonitoredCoordination {
     }
 }
 
+/// A [`ControlPlane`] that notes which calls it responded to.
+///
+/// A failed listing is an outage whatever the response says: a refusal of the key lasts as well. Any other call that gets a
+/// response, even a refusal or an error of the server, says nothing about the rest of the service.
+pub(crate) struct MonitoredControlPlane {
+    inner: Arc<dyn ControlPlane>,
+    reachability: Arc<Reachability>,
+}
+
+impl MonitoredControlPlane {
+    pub(crate) fn new(inner: Arc<dyn ControlPlane>, reachability: Arc<Reachability>) -> Self {
+        Self { inner, reachability }
+    }
+
+    fn listed<T>(&self, result: Result<T, CallFailure>) -> Result<T, CallFailure> {
+        self.reachability.note(&result);
+        result
+    }
+
+    fn read<T>(&self, result: Result<T, CallFailure>) -> Result<T, CallFailure> {
+        match &result {
+            Err(failure) if has_response(failure) => {}
+            Ok(_) | Err(_) => self.reachability.note(&result),
+        }
+        result
+    }
+
+    /// A change may succeed without a call, on a server that lacks the feature.
+    fn changed<T>(&self, result: Result<T, CallFailure>) -> Result<T, CallFailure> {
+        match &result {
+            Err(failure) if !has_response(failure) => self.reachability.note(&result),
+            Ok(_) | Err(_) => {}
+        }
+        result
+    }
+}
+
+fn has_response(failure: &CallFailure) -> bool {
+    let is_silent = matches!(failure.kind, FailureKind::Unreachable | FailureKind::Unclear);
+    failure.code.is_some() || !is_silent
+}
+
+#[async_trait]
+impl ControlPlane for MonitoredControlPlane {
+    async fn workers(&self, scope: &Scope) -> Result<WorkerListing, CallFailure> {
+        self.listed(self.inner.workers(scope).await)
+    }
+
+    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, CallFailure> {
+        self.read(self.inner.worker(id).await)
+    }
+
+    async fn write(&self, worker: &Worker, patch: &Patch, fence: Fence) -> Result<Version, CallFailure> {
+        self.changed(self.inner.write(worker, patch, fence).await)
+    }
+
+    async fn template(&self, name: &str) -> Result<Option<Template>, CallFailure> {
+        self.read(self.inner.template(name).await)
+    }
+
+    async fn sessions(&self, worker: &WorkerId) -> Result<Vec<Session>, CallFailure> {
+        self.read(self.inner.sessions(worker).await)
+    }
+
+    async fn move_session(&self, session: &SessionId, to: SessionMove, fence: Fence) -> Result<(), CallFailure> {
+        self.changed(self.inner.move_session(session, to, fence).await)
+    }
+
+    async fn terminate_session(
+        &self,
+        session: &SessionId,
+        reason: SessionEnd,
+        fence: Fence,
+    ) -> Result<(), CallFailure> {
+        self.changed(self.inner.terminate_session(session, reason, fence).await)
+    }
+
+    async fn report_metrics(
+        &self,
+        id: &WorkerId,
+        cloud: Option<&CloudMetrics>,
+        cml: Option<&CmlMetrics>,
+        at: Timestamp,
+        fence: Fence,
+    ) -> Result<Version, CallFailure> {
+        self.changed(self.inner.report_metrics(id, cloud, cml, at, fence).await)
+    }
+
+    async fn report_license(&self, id: &WorkerId, report: LicenseReport, fence: Fence) -> Result<Version, CallFailure> {
+        self.changed(self.inner.report_license(id, report, fence).await)
+    }
+
+    async fn detect_idle(
+        &self,
+        id: &WorkerId,
+        telemetry: Option<Vec<Value>>,
+        auto_pause: AutoPause,
+        fence: Fence,
+    ) -> Result<IdleCheck, CallFailure> {
+        self.changed(self.inner.detect_idle(id, telemetry, auto_pause, fence).await)
+    }
+
+    async fn idle_status(&self, id: &WorkerId) -> Result<IdleReport, CallFailure> {
+        self.read(self.inner.idle_status(id).await)
+    }
+
+    async fn import(&self, region: &str, instances: &[Instance], fence: Fence) -> Result<ImportSummary, CallFailure> {
+        self.changed(self.inner.import(region, instances, fence).await)
+    }
+
+    async fn discovery_settings(&self) -> Result<Option<ScanSettings>, CallFailure> {
+        self.listed(self.inner.discovery_settings().await)
+    }
+
+    async fn audit(&self, id: &WorkerId, audit: Audit, detail: &str, fence: Fence) -> Result<(), CallFailure> {
+        self.changed(self.inner.audit(id, audit, detail, fence).await)
+    }
+
+    async fn clear_sync(&self, id: &WorkerId, fence: Fence) -> Result<(), CallFailure> {
+        self.changed(self.inner.clear_sync(id, fence).await)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    // Notes may be in another service.
+    async fn with_notes(&self, worker: Worker) -> Result<Worker, CallFailure> {
+        self.inner.with_notes(worker).await
+    }
+
+    async fn collect_notes(
+        &self,
+        fence: &(dyn for<'w> Fn(&'w WorkerId) -> Option<Fence> + Send + Sync),
+    ) -> Result<usize, CallFailure> {
+        self.inner.collect_notes(fence).await
+    }
+
+    fn notes_status(&self) -> NotesStatus {
+        self.inner.notes_status()
+    }
+
+    fn url(&self) -> Option<String> {
+        self.inner.url()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lifecycle::failure::FailureKind;
-    use crate::providers::memory::ManualClock;
+    use crate::lifecycle::decision::Changes;
+    use crate::lifecycle::status::WorkerStatus;
+    use crate::providers::memory::{Fault, ManualClock, MemoryControlPlane};
 
     #[test]
     fn outage_names_url_error_and_begin() {
@@ -148,5 +311,39 @@ mod tests {
         }
         etcd.note(&Ok(()));
         assert_eq!((etcd.status().reachable, etcd.status().outage()), (Some(true), None));
+    }
+
+    #[tokio::test]
+    async fn every_call_without_a_response_is_an_outage() {
+        let clock = ManualClock::new("2026-02-06T08:00:00Z".parse().expect("a timestamp"));
+        let inner = Arc::new(MemoryControlPlane::new(Arc::new(clock.clone())));
+        let reachability = Arc::new(Reachability::new("the control plane", None, Arc::new(clock)));
+        let monitored = MonitoredControlPlane::new(Arc::clone(&inner) as _, Arc::clone(&reachability));
+        let (worker, fence) = (Worker::new("w-1", WorkerStatus::Running), Fence::default());
+        inner.put_worker(worker.clone());
+        let silent = || Fault::Fail(CallFailure::new(FailureKind::Unreachable, "connection refused"));
+        let patch = Patch::from_changes(&worker, Changes::default(), "2026-02-06T08:00:00Z".parse().expect("valid"));
+        for call in ["worker", "write", "report_metrics", "discovery_settings"] {
+            assert!(monitored.worker(&worker.id).await.is_ok(), "{call}");
+            assert_eq!(reachability.status().reachable, Some(true), "{call}");
+            inner.plan(call, silent());
+            match call {
+                "worker" => drop(monitored.worker(&worker.id).await),
+                "write" => drop(monitored.write(&worker, &patch, fence).await),
+                "report_metrics" => {
+                    drop(monitored.report_metrics(&worker.id, None, None, worker_time(), fence).await);
+                }
+                _ => drop(monitored.discovery_settings().await),
+            }
+            assert_eq!(reachability.status().reachable, Some(false), "{call}");
+        }
+        assert!(monitored.worker(&worker.id).await.is_ok());
+        inner.plan("sessions", Fault::Fail(CallFailure::with_code(FailureKind::Unclear, "500", "oops")));
+        assert!(monitored.sessions(&worker.id).await.is_err());
+        assert_eq!(reachability.status().reachable, Some(true), "the server responded");
+    }
+
+    fn worker_time() -> Timestamp {
+        "2026-02-06T08:00:00Z".parse().expect("valid")
     }
 }

@@ -23,9 +23,9 @@ use crate::lifecycle::ids::WorkerId;
 use crate::lifecycle::policy::Policy;
 use crate::ports::{ControlPlane, Coordination, Ports};
 use crate::reconciler::requests::KeyRequests;
-use crate::reconciler::{CmlDefaults, Mode, ReconcileResult, Reconciler, UnsupportedPolicy};
+use crate::reconciler::{CmlDefaults, Guards, Mode, ReconcileResult, Reconciler, UnsupportedPolicy};
 use crate::resilience::ServiceStatus;
-use crate::resilience::reachability::{MonitoredCoordination, Reachability};
+use crate::resilience::reachability::{MonitoredControlPlane, MonitoredCoordination, Reachability};
 use crate::telemetry::Telemetry;
 use crate::workers::discovery::{Discovery, DiscoveryConfig, DiscoveryRun, DiscoveryState, DiscoveryStats};
 use crate::workers::fleet::WorkerFleet;
@@ -78,6 +78,8 @@ pub struct WorkerControllerConfig {
     pub cml: CmlDefaults,
     /// Files that the decisions and their input are written to; `None` writes no history.
     pub history: Option<HistoryWriter>,
+    /// Worker locks and gates, shared with other reconcilers on the same ports.
+    pub guards: Guards,
 }
 
 impl Default for WorkerControllerConfig {
@@ -93,6 +95,7 @@ impl Default for WorkerControllerConfig {
             startup: StartupConfig::default(),
             cml: CmlDefaults::default(),
             history: None,
+            guards: Guards::default(),
         }
     }
 }
@@ -162,6 +165,12 @@ impl WorkerControllerConfig {
     #[must_use]
     pub fn with_cml(self, cml: CmlDefaults) -> Self {
         Self { cml, ..self }
+    }
+
+    /// Shares worker locks and gates with other reconcilers on the same ports.
+    #[must_use]
+    pub fn with_guards(self, guards: &Guards) -> Self {
+        Self { guards: guards.clone(), ..self }
     }
 
     /// Writes the decisions with their input to a history, or to none.
@@ -279,6 +288,8 @@ impl WorkerController {
         });
         let control_plane =
             Arc::new(Reachability::new("the control plane", ports.control_plane.url(), Arc::clone(&clock)));
+        let monitored = MonitoredControlPlane::new(Arc::clone(&ports.control_plane), Arc::clone(&control_plane));
+        let ports = Ports { control_plane: Arc::new(monitored), ..ports };
         let requests = coordination.clone().map(KeyRequests::new);
         // A watch lists them itself, whenever it connects and whenever that is tried.
         let listed = if config.watch.is_some() { Vec::new() } else { config.request_prefixes.clone() };
@@ -287,6 +298,7 @@ impl WorkerController {
             .telemetry(telemetry.clone())
             .requests(requests.clone())
             .history(config.history.clone())
+            .guards(&config.guards)
             .build()?;
         let discovery = Arc::<DiscoveryState>::default();
         let loops = Loops {
@@ -295,9 +307,7 @@ impl WorkerController {
             discovery_state: Arc::clone(&discovery),
             metrics_interval: config.metrics_interval,
         };
-        let fleet = WorkerFleet::new(reconciler.clone(), Mode::Real)
-            .monitored(Arc::clone(&control_plane))
-            .with_requests(requests.clone(), listed);
+        let fleet = WorkerFleet::new(reconciler.clone(), Mode::Real).with_requests(requests.clone(), listed);
         let records = fleet.records();
         let mut builder = Controller::builder(fleet)
             .config(config.controller.clone())
@@ -365,7 +375,8 @@ impl WorkerController {
         let control_plane = &self.inner.reconciler.ports().control_plane;
         loop {
             if self.term().is_none() {
-                self.inner.control_plane.note(&control_plane.discovery_settings().await);
+                // The port notes the result.
+                drop(control_plane.discovery_settings().await);
             }
             tokio::time::sleep(self.inner.config.controller.interval).await;
         }
@@ -561,6 +572,7 @@ impl Loops {
     async fn run(self, term: LeaderTerm<WorkerFleet>) {
         // Another controller may have scaled the fleet down since the last term.
         self.reconciler.forget_scale_downs();
+        let _doubts = DoubtsOfTerm(&self.reconciler);
         let (ownership, ended) = (term.ownership(), term.end_signal());
         // With several shards, every action takes the lease of its own shard.
         let reconciler = self.reconciler.with_lease(ownership.fleet_lease().unwrap_or_else(LeaderLease::expired));
@@ -577,6 +589,15 @@ impl Loops {
             restarted("discovery", ended, || discovery.run(ended)).await;
         };
         tokio::join!(collecting, tidying, discovering);
+    }
+}
+
+/// Drops the doubts about regions when the term ends, however it ends: the next leader has its own.
+struct DoubtsOfTerm<'a>(&'a Reconciler);
+
+impl Drop for DoubtsOfTerm<'_> {
+    fn drop(&mut self) {
+        self.0.forget_doubts();
     }
 }
 

@@ -22,7 +22,6 @@ use crate::lifecycle::worker::Worker;
 use crate::ports::Scope;
 use crate::reconciler::requests::{KeyRequests, SyncRequest};
 use crate::reconciler::{Hints, MetricsScope, Mode, ReconcileResult, Reconciler};
-use crate::resilience::reachability::Reachability;
 use crate::workers::records::RecordReports;
 
 /// Time after an own write for which a change counts as its echo, on a server without versions.
@@ -35,7 +34,6 @@ pub struct WorkerFleet {
     mode: Mode,
     on_result: Option<OnResult>,
     records: Arc<RecordReports>,
-    reachability: Option<Arc<Reachability>>,
     requests: Option<KeyRequests>,
     /// Prefixes whose requests are listed, because no watch reports them.
     listed_prefixes: Vec<String>,
@@ -56,27 +54,13 @@ type OnResult = Arc<dyn Fn(&ReconcileResult) + Send + Sync>;
 impl WorkerFleet {
     /// The fleet of a reconciler's control plane.
     pub fn new(reconciler: Reconciler, mode: Mode) -> Self {
-        Self {
-            reconciler,
-            mode,
-            on_result: None,
-            records: Arc::default(),
-            reachability: None,
-            requests: None,
-            listed_prefixes: Vec::new(),
-        }
+        Self { reconciler, mode, on_result: None, records: Arc::default(), requests: None, listed_prefixes: Vec::new() }
     }
 
     /// Calls a function with the result of every reconcile.
     #[must_use]
     pub fn on_result(self, called: impl Fn(&ReconcileResult) + Send + Sync + 'static) -> Self {
         Self { on_result: Some(Arc::new(called)), ..self }
-    }
-
-    /// Notes the result of every listing.
-    #[must_use]
-    pub(crate) fn monitored(self, reachability: Arc<Reachability>) -> Self {
-        Self { reachability: Some(reachability), ..self }
     }
 
     /// Synchronizes workers on request. The keys below the prefixes are listed together with the workers; none are where
@@ -141,14 +125,11 @@ impl Resource for WorkerFleet {
     async fn list(&self, request: &ListRequest) -> Result<ResourceList<FetchedWorker>, CallFailure> {
         self.list_requests().await;
         let read_at = Instant::now();
-        let listing = self.reconciler.ports().control_plane.workers(&Scope::active()).await;
-        if let Some(reachability) = &self.reachability {
-            reachability.note(&listing);
-        }
-        let mut listing = listing?;
+        let mut listing = self.reconciler.ports().control_plane.workers(&Scope::active()).await?;
         // The worker that was scaled down last may be terminated before the fleet is counted again.
         let now = self.reconciler.ports().clock.now();
         self.reconciler.note_scale_down(FleetView::from_workers(&listing.workers, now).last_scale_down_at, now);
+        self.reconciler.retain_doubts(&listing.workers);
         listing.workers.retain(|worker| request.owns(worker.id.as_str()));
         self.records.update(&listing);
         let statuses = listing.workers.iter().map(|worker| worker.status);

@@ -371,6 +371,26 @@ async fn idle_check_without_a_verdict_is_not_repeated() {
     assert_eq!(checks(), 2);
 }
 
+/// The response to the check that paused the worker is lost, and the record shows the same as after an operator's stop.
+#[tokio::test(start_paused = true)]
+async fn pause_by_an_unanswered_check_settles_before_the_stop() {
+    let harness = Harness::new();
+    harness.worker(1, WorkerStatus::Running, Ec2State::Running);
+    harness.control_plane.plan("detect_idle", Fault::LoseResponse);
+    let reconciler = harness.reconciler();
+    let _unanswered = harness.reconcile(&reconciler, 1).await;
+    assert_eq!(harness.record(1).desired_status, Some(DesiredStatus::Stopped), "the worker is paused");
+    while harness.record(1).status == WorkerStatus::Running {
+        let _stopping = harness.reconcile(&reconciler, 1).await;
+    }
+    harness.session("s-1", "running", 1);
+    assert_eq!(harness.reconcile(&reconciler, 1).await.reason.code.as_str(), "settle_time");
+    harness.clock.advance(harness.policy.drain_settle);
+    let result = harness.reconcile(&reconciler, 1).await;
+    assert_eq!((result.to_status, harness.stops()), (WorkerStatus::Running, 0), "{result:?}");
+    assert_eq!(harness.record(1).desired_status, Some(DesiredStatus::Running));
+}
+
 #[tokio::test(start_paused = true)]
 async fn operators_drain_workers_and_cancel_drains() {
     let harness = Harness::new();

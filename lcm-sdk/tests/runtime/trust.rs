@@ -6,10 +6,11 @@ use lcm_sdk::controller::Shutdown;
 use lcm_sdk::lifecycle::ReasonCode;
 use lcm_sdk::ports::DiscoveryFilter;
 use lcm_sdk::providers::memory::ComputeCall;
+use lcm_sdk::reconciler::Reconciler;
 use lcm_sdk::simulate::ACCOUNT_ID;
 use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::workers::{Discovery, DiscoveryConfig, WorkerController, WorkerControllerConfig};
-use lcm_sdk::{Ec2State, Instance, Outcome, RegionConfigs, WorkerStatus};
+use lcm_sdk::{DesiredStatus, Ec2State, Image, Instance, Outcome, RegionConfigs, WorkerStatus};
 
 use super::harness::{Harness, OTHER_REGION, REGION, pass_time, worker_id};
 
@@ -193,4 +194,152 @@ async fn dry_run_reports_the_doubt_and_announces_nothing() {
     let plan = reconciler.dry_run(&harness.record(1)).await;
     assert_eq!((plan.outcome, plan.reason.code), (Outcome::Retry, ReasonCode::RegionNotTrusted));
     assert_eq!((distrusted(&harness), reconciler.untrusted_regions()), (0, Vec::new()));
+}
+
+/// The instance of one record is visible in the other account, as after a copied record.
+#[tokio::test(start_paused = true)]
+async fn overlap_of_one_keeps_the_region_untrusted() {
+    let harness = Harness::new();
+    running_workers(&harness, 3);
+    let reconciler = harness.reconciler();
+    for number in 1..=3 {
+        let _ = harness.reconcile(&reconciler, number).await;
+    }
+    harness.compute.use_account(OTHER_ACCOUNT);
+    harness.compute.put(REGION, Instance::new("i-3", Ec2State::Running));
+    for _ in 0..2 {
+        for number in [1, 3, 2, 3] {
+            let result = harness.reconcile(&reconciler, number).await;
+            let is_doubted = result.reason.code == ReasonCode::RegionNotTrusted;
+            assert_eq!(is_doubted, number != 3, "{result:?}");
+            assert_eq!(reconciler.untrusted_regions().len(), 1, "w-3 proves nothing about the others");
+        }
+    }
+    assert_eq!((distrusted(&harness), statuses(&harness, 3)), (1, vec![WorkerStatus::Running; 3]));
+    harness.compute.use_account(ACCOUNT_ID);
+    let _ = harness.reconcile(&reconciler, 1).await;
+    assert_eq!(reconciler.untrusted_regions().len(), 1, "w-2 is still in doubt");
+    let _ = harness.reconcile(&reconciler, 2).await;
+    assert_eq!(reconciler.untrusted_regions(), []);
+}
+
+/// Runs a controller in the account of others until it distrusts the region.
+async fn distrusting_controller(
+    harness: &Harness,
+    telemetry: &Telemetry,
+) -> (WorkerController, Shutdown, tokio::task::JoinHandle<()>) {
+    let config = WorkerControllerConfig::default().without_discovery();
+    let controller =
+        WorkerController::new(harness.ports(), harness.policy.clone(), None, config, telemetry.clone()).expect("valid");
+    let (running, shutdown) = (controller.clone(), Shutdown::new());
+    let stop = shutdown.clone();
+    let run = tokio::spawn(async move { running.run(&stop).await });
+    pass_time(60).await;
+    assert!(telemetry.to_prometheus().contains("lcm_region_untrusted{region=\"us-east-1\"} 1"));
+    (controller, shutdown, run)
+}
+
+#[tokio::test(start_paused = true)]
+async fn former_leader_distrusts_no_region() {
+    let harness = Harness::new();
+    running_workers(&harness, 2);
+    harness.compute.use_account(OTHER_ACCOUNT);
+    let telemetry = Telemetry::default();
+    let (controller, shutdown, run) = distrusting_controller(&harness, &telemetry).await;
+    shutdown.request();
+    run.await.expect("it stops");
+    assert!(telemetry.to_prometheus().contains("lcm_region_untrusted{region=\"us-east-1\"} 0"));
+    assert_eq!(controller.reconciler().untrusted_regions(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn region_without_records_is_not_distrusted() {
+    let harness = Harness::new();
+    running_workers(&harness, 2);
+    harness.compute.use_account(OTHER_ACCOUNT);
+    let telemetry = Telemetry::default();
+    let (controller, shutdown, run) = distrusting_controller(&harness, &telemetry).await;
+    for number in 1..=2 {
+        harness.control_plane.edit(&worker_id(number), |worker| worker.status = WorkerStatus::Terminated);
+    }
+    pass_time(60).await;
+    assert!(telemetry.to_prometheus().contains("lcm_region_untrusted{region=\"us-east-1\"} 0"));
+    assert_eq!(controller.reconciler().untrusted_regions(), []);
+    shutdown.request();
+    run.await.expect("it stops");
+}
+
+/// As `lcm.reconcile` and `lcm.Controller` on the same clients.
+#[tokio::test(start_paused = true)]
+async fn reconcilers_share_their_guards() {
+    let harness = Harness::new();
+    running_workers(&harness, 2);
+    let config = WorkerControllerConfig::default();
+    let guards = config.guards.clone();
+    let controller = WorkerController::new(harness.ports(), harness.policy.clone(), None, config, Telemetry::default())
+        .expect("valid");
+    let single = Reconciler::builder(harness.ports(), harness.policy.clone()).guards(&guards).build();
+
+    // The account in which one of them found the instance is known to the other.
+    let _ = harness.reconcile(controller.reconciler(), 1).await;
+    harness.compute.use_account(OTHER_ACCOUNT);
+    let doubted = harness.reconcile(&single, 1).await;
+    assert!(doubted.reason.to_string().contains("last found in account"), "{}", doubted.reason);
+    assert_eq!(controller.reconciler().untrusted_regions(), single.untrusted_regions());
+    assert_eq!((distrusted(&harness), single.untrusted_regions().len()), (1, 1));
+    let _ = harness.reconcile(controller.reconciler(), 1).await;
+    assert_eq!(distrusted(&harness), 1, "the region is announced once");
+
+    // A worker is reconciled by one of them at a time.
+    harness.compute.use_account(ACCOUNT_ID);
+    harness.control_plane.edit(&worker_id(2), |worker| worker.desired_status = Some(DesiredStatus::Stopped));
+    let record = harness.record(2);
+    let (one, other) = tokio::join!(controller.reconciler().reconcile(&record), single.reconcile(&record));
+    assert_eq!(
+        (one.from_status, other.from_status),
+        (WorkerStatus::Running, WorkerStatus::Stopping),
+        "{one:?} {other:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn region_of_another_policy_is_no_place_to_look() {
+    let mut harness = Harness::new();
+    running_workers(&harness, 1);
+    harness.control_plane.edit(&worker_id(1), |worker| worker.aws_region = None);
+    let here = harness.reconciler();
+    assert_eq!(harness.reconcile(&here, 1).await.to_status, WorkerStatus::Running);
+    harness.policy.regions = RegionConfigs::default().with_default_region(OTHER_REGION);
+    let elsewhere = Reconciler::builder(harness.ports(), harness.policy.clone()).guards(here.guards()).build();
+    let result = harness.reconcile(&elsewhere, 1).await;
+    assert_eq!((result.outcome, result.reason.code), (Outcome::Retry, ReasonCode::RegionUnknown));
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_launch_distrusts_a_region_without_proof() {
+    let harness = Harness::new();
+    harness.worker(1, WorkerStatus::Pending, Ec2State::Terminated);
+    harness.control_plane.edit(&worker_id(1), |worker| {
+        worker.ec2_instance_id = None;
+        worker.notes.launched_at = None;
+    });
+    // The region has an AMI, and not the configured subnet.
+    let image = Image { id: "ami-1".into(), name: "cisco-cml2.9".into(), creation_date: "2026-01-01".into() };
+    harness.compute.put_image(REGION, image);
+    let reconciler = harness.reconciler();
+    let result = harness.reconcile(&reconciler, 1).await;
+    assert_eq!((result.to_status, result.reason.code), (WorkerStatus::Pending, ReasonCode::RegionNotTrusted));
+    assert_eq!((distrusted(&harness), reconciler.untrusted_regions().len()), (1, 1));
+
+    // A recorded instance that EC2 shows proves the account, and the refusal is believed.
+    running_workers_from(&harness, 2);
+    let _ = harness.reconcile(&reconciler, 2).await;
+    assert_eq!(reconciler.untrusted_regions(), []);
+    tokio::time::advance(Duration::from_secs(30)).await;
+    assert_eq!(harness.reconcile(&reconciler, 1).await.to_status, WorkerStatus::Failed);
+}
+
+fn running_workers_from(harness: &Harness, number: u8) {
+    harness.worker(number, WorkerStatus::Running, Ec2State::Running);
+    harness.control_plane.edit(&worker_id(number), |worker| worker.is_idle_detection_enabled = false);
 }

@@ -314,6 +314,34 @@ async fn worker_with_an_active_session_is_not_paused(#[values(Original, Extended
     assert_eq!((paused.to_status, paused.reason.code.as_str()), (WorkerStatus::Stopping, "auto_paused"));
 }
 
+/// The scheduler places a session between the check that pauses the worker and the stop of its instance.
+#[rstest]
+#[tokio::test]
+async fn automatic_pause_spares_a_session_of_the_last_moment(#[values(Original, Extended)] generation: Generation) {
+    let harness = idle_workers(generation, &["w-1"], |policy| policy.scale_down.enabled = false).await;
+    let paused = harness.reconcile("w-1").await;
+    assert_eq!((paused.to_status, paused.reason.code.as_str()), (WorkerStatus::Stopping, "auto_paused"));
+    harness.add_session("s-1", "w-1", "running");
+    assert_eq!(harness.reconcile("w-1").await.reason.code.as_str(), "settle_time");
+    harness.cloud.advance(Duration::from_secs(10)).await;
+    let spared = harness.reconcile("w-1").await;
+    assert_eq!(harness.ec2_calls("StopInstances"), 0, "{spared:?}");
+    match generation {
+        Extended => {
+            assert_eq!(spared.to_status, WorkerStatus::Running);
+            assert_eq!(harness.worker("w-1").await.desired_status, Some(DesiredStatus::Running));
+        }
+        // The pause cannot be taken back: the session is waited for.
+        Original => {
+            assert_eq!((spared.to_status, spared.reason.code.as_str()), (WorkerStatus::Stopping, "drain_waiting"));
+            harness.end_session("s-1");
+            harness.reconcile_until("w-1", WorkerStatus::Stopped).await;
+            assert_eq!(harness.ec2_calls("StopInstances"), 1);
+        }
+    }
+    assert_eq!(harness.counter("auto_pause_count"), 1);
+}
+
 #[rstest]
 #[tokio::test]
 async fn unlistable_sessions_prevent_the_idle_check(#[values(Original, Extended)] generation: Generation) {

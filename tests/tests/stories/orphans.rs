@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use fake_cloud::control_plane::Generation::{self, Extended, Original};
-use fake_cloud::world::Account;
+use fake_cloud::world::{ACCOUNT, Account, Catalog, IMAGE_OWNER, Image, Sharing};
 use fake_cloud::{RequestFilter, Service};
 use lcm_sdk::admin::AdminSource as _;
 use lcm_sdk::lifecycle::ReasonCode;
 use lcm_sdk::lifecycle::orphans::Conclusion;
 use lcm_sdk::telemetry::Anomaly;
 use lcm_sdk::workers::{DiscoveryConfig, DiscoveryReport};
-use lcm_sdk::{Outcome, WorkerStatus};
+use lcm_sdk::{Outcome, Policy, WorkerStatus};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -260,6 +260,54 @@ async fn credentials_of_another_account_change_no_record(#[values(Original, Exte
     harness.cloud.advance(Duration::from_secs(7200)).await;
     harness.reconcile_until("w-6", WorkerStatus::Terminated).await;
     assert_eq!(harness.status("w-1").await, WorkerStatus::Running);
+}
+
+#[rstest]
+#[tokio::test]
+async fn credentials_of_another_account_fail_no_pending_worker(
+    #[values(Original, Extended)] generation: Generation,
+    #[values("without an AMI", "with an AMI")] account: &str,
+) {
+    let harness = Harness::with_manual_clock(generation).await;
+    let other = Account::new("999999999999", "AKIAOTHER").expect("an account");
+    harness.cloud.add_account(&other);
+    if account == "without an AMI" {
+        let images = Catalog::for_region(REGION).images;
+        for image in images {
+            let image = Image { owner: ACCOUNT.to_owned(), sharing: Sharing::Private, ..image };
+            harness.cloud.world().console_put_image(REGION, image).expect("image is replaced");
+        }
+    }
+    harness.add_worker("w-1", json!({"desired_status": "running"}));
+    let harness = harness.with_image_owners(["self", IMAGE_OWNER]).with_access_key(other.access_key());
+    for _ in 0..3 {
+        let result = harness.reconcile("w-1").await;
+        assert_eq!((result.outcome, result.reason.code), (Outcome::Retry, ReasonCode::RegionNotTrusted), "{result:?}");
+        assert_eq!(harness.status("w-1").await, WorkerStatus::Pending);
+        harness.cloud.advance(Duration::from_secs(60)).await;
+    }
+    assert_eq!(event_subjects(&harness, NOT_TRUSTED), [REGION]);
+    assert!(harness.telemetry.to_prometheus().contains("lcm_region_untrusted{region=\"us-east-1\"} 1"));
+
+    let harness = harness.with_access_key(ACCESS_KEY);
+    harness.reconcile_until("w-1", WorkerStatus::Running).await;
+    assert_eq!(harness.active_instances().len(), 1);
+}
+
+#[rstest]
+#[tokio::test]
+async fn launch_waits_for_the_configured_account(#[values(Original, Extended)] generation: Generation) {
+    let expected = |policy: &mut Policy| policy.aws_account_id = Some(ACCOUNT.to_owned());
+    let harness = Harness::with_manual_clock(generation).await.with_policy(expected);
+    let other = Account::new("999999999999", "AKIAOTHER").expect("an account");
+    harness.cloud.add_account(&other);
+    harness.add_worker("w-1", json!({"desired_status": "running"}));
+    let harness = harness.with_access_key(other.access_key());
+    let result = harness.reconcile("w-1").await;
+    assert_eq!((result.outcome, result.reason.code), (Outcome::Retry, ReasonCode::RegionNotTrusted), "{result:?}");
+    assert_eq!(harness.ec2_calls("RunInstances"), 0);
+    let harness = harness.with_access_key(ACCESS_KEY);
+    harness.reconcile_until("w-1", WorkerStatus::Running).await;
 }
 
 #[rstest]
