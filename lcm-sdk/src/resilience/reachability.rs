@@ -268,6 +268,10 @@ impl ControlPlane for MonitoredControlPlane {
         self.inner.capabilities()
     }
 
+    fn pinned_capabilities(&self) -> Option<Capabilities> {
+        self.inner.pinned_capabilities()
+    }
+
     // Notes may be in another service.
     async fn with_notes(&self, worker: Worker) -> Result<Worker, CallFailure> {
         self.inner.with_notes(worker).await
