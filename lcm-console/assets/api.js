@@ -44,17 +44,31 @@ export function keyNeeded() {
 
 /** Sends a request and returns the JSON of the response. */
 export async function call(method, path, body) {
+  const text = await send(method, path, body === undefined ? undefined : JSON.stringify(body));
+  return parsed(text);
+}
+
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
+/** Sends a request with a text and returns the text of the response. */
+export async function send(method, path, body) {
   for (;;) {
     const response = await fetch(path, {
       method,
       cache: "no-store",
       headers: headers(body === undefined ? {} : { "content-type": "application/json" }),
-      body: body === undefined ? undefined : JSON.stringify(body),
+      body,
     }).catch(() => { throw new ApiError(0, "the server cannot be reached"); });
-    const value = await response.json().catch(() => null);
-    if (response.ok) return value;
+    const text = await response.text();
+    if (response.ok) return text;
     if (response.status === 401 && await askForKey()) continue;
-    throw new ApiError(response.status, value?.error ?? `the server responded with ${response.status}`);
+    throw new ApiError(response.status, parsed(text)?.error ?? `the server responded with ${response.status}`);
   }
 }
 

@@ -4,7 +4,7 @@ import { config, get, post } from "./api.js";
 import { attempt, confirm, showText } from "./dialogs.js";
 import { button, card, fill, h, setText, table } from "./dom.js";
 import { count } from "./format.js";
-import { subscribe } from "./store.js";
+import { now, subscribe } from "./store.js";
 
 export const title = "etcd";
 
@@ -36,8 +36,14 @@ export function mount(root) {
     due = performance.now() + PAUSE;
     const read = await attempt(() => get(`${config.api}ui/etcd`));
     if (!read || isOver) return;
-    value = read;
+    value = { ...read, at: now(), read: performance.now() };
     show();
+  }
+
+  /** Seconds that a lease has left, on the clock that it follows. */
+  function left(lease) {
+    const passed = value.on_world_clock ? now() - value.at : performance.now() - value.read;
+    return Math.max(0, Math.ceil(lease.seconds_left - passed / 1000));
   }
 
   function request() {
@@ -54,12 +60,18 @@ export function mount(root) {
       h("td.number", null, one.mod_revision), h("td.number", null, one.version), h("td", null, one.lease))),
     value.count === 0 ? "etcd is empty." : "No key matches."), found.length > 500 && h("p.dim", null, `${found.length - 500} more match; search to see them.`),
     value.count > value.keys.length && h("p.dim", null, `The first ${value.keys.length} of ${value.count} keys are read.`));
-    fill(leases, table(["Lease", "Left", "Keys", ""], value.leases.map((one) => h("tr", null, h("td", null, one.id), h("td.number", null, `${one.seconds_left} of ${one.granted_seconds} s`), h("td.key", null, one.keys.join(", ")),
+    fill(leases, table(["Lease", "Left", "Keys", ""], value.leases.map((one) => h("tr", null, h("td", null, one.id), h("td.number", null, h("span.left", null, `${left(one)} of ${one.granted_seconds} s`)), h("td.key", null, one.keys.join(", ")),
       h("td", null, button("Revoke", () => attempt(() => post(`${config.api}etcd/lease-lost`, { lease: one.id }), `Lease ${one.id} is gone`), { class: "small danger", "aria-label": `Revoke lease ${one.id}` })))), "No lease."));
     fill(watchers, table(["Watched", "Stream", "From revision"], value.watchers.map((one) => h("tr", null, h("td.key", null, one.range), h("td.number", null, one.stream), h("td.number", null, one.revision))), "Nothing is watched."));
   }
 
+  function tick() {
+    const shown = leases.querySelectorAll(".left");
+    value?.leases.forEach((one, index) => { if (shown[index]) setText(shown[index], `${left(one)} of ${one.granted_seconds} s`); });
+  }
+
   const stop = subscribe((parts) => { if (parts.has("etcd")) request(); });
+  const ticking = setInterval(tick, 500);
   load();
-  return { search, end() { isOver = true; stop(); clearTimeout(timer); } };
+  return { search, end() { isOver = true; stop(); clearTimeout(timer); clearInterval(ticking); } };
 }

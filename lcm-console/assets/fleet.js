@@ -229,11 +229,13 @@ function lastText(item) {
 
 function showSummary(summary) {
   const { stats } = state;
+  summary.hidden = !stats && state.leaders.length === 0;
+  if (summary.hidden) return;
   if (!stats) {
-    summary.hidden = true;
+    // The fake cloud knows the leaders from their keys in its etcd.
+    showTiles(summary, state.leaders.map((one) => [one.shard ? `Leader of ${one.shard}` : "Leader", one.leader, `token ${one.token}, lease ${one.lease} of ${one.seconds} s`]));
     return;
   }
-  summary.hidden = false;
   const queue = stats.queue ?? { active: 0, waiting: {} };
   const waiting = Object.entries(queue.waiting).filter(([, depth]) => depth > 0);
   const outages = (stats.services ?? []).filter((service) => service.reachable === false);
@@ -249,6 +251,10 @@ function showSummary(summary) {
   const frozen = stats.discovery?.frozen_regions ?? [];
   if (frozen.length) tiles.push(["Frozen regions", frozen.length, frozen.join(", ")]);
   for (const service of outages) tiles.push([service.service, "unreachable", `${service.last_error ?? ""}${service.since ? `, ${ago(service.since, now())}` : ""}`]);
+  showTiles(summary, tiles);
+}
+
+function showTiles(summary, tiles) {
   const shownTiles = JSON.stringify(tiles);
   if (summary.dataset.shown === shownTiles) return;
   summary.dataset.shown = shownTiles;

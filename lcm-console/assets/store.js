@@ -19,13 +19,17 @@ export const state = {
   clock: { now: Date.now(), read: performance.now(), factor: 1, pace: "real", next: null },
   workers: new Map(),
   instances: new Map(),
-  /** Instances that a worker owned and that are gone. */
+  /** Instances that are gone, with the worker that owned them. */
   past: new Map(),
   requests: [],
   total: 0,
   faults: [],
   notices: [],
   etcd: null,
+  /** Leaders of the fleet, as their keys in etcd show them. */
+  leaders: [],
+  /** Steps of the scenario that are not taken yet. */
+  timeline: [],
   cml: new Map(),
   /** Statistics of a controller. */
   stats: null,
@@ -70,10 +74,9 @@ function setClock(clock) {
   state.clock = { ...state.clock, ...clock, now: at, read: performance.now() };
 }
 
-function merge(map, rows, keep) {
+function merge(map, rows) {
   for (const [id, row] of Object.entries(rows)) {
     if (row === null) {
-      keep?.(id, map.get(id));
       map.delete(id);
     } else {
       map.set(id, { id, ...row });
@@ -103,10 +106,7 @@ export function apply(message) {
     parts.push("workers");
   }
   if (message.instances) {
-    merge(state.instances, message.instances, (id, row) => {
-      const owner = row && (row.tags?.["lcm:worker_id"] ?? ownerOf(id));
-      if (owner) state.past.set(id, { ...row, owner, until: now() });
-    });
+    merge(state.instances, message.instances);
     parts.push("instances");
   }
   if (message.requests) {
@@ -120,7 +120,11 @@ export function apply(message) {
     merge(state.cml, message.cml);
     parts.push("cml");
   }
-  for (const part of ["faults", "notices", "etcd", "stats", "operations"]) {
+  if (message.past) {
+    state.past = new Map(Object.entries(message.past).map(([id, row]) => [id, { id, ...row, owner: row.owner ?? ownerOf(id) }]));
+    parts.push("instances");
+  }
+  for (const part of ["faults", "notices", "etcd", "leaders", "timeline", "stats", "operations"]) {
     if (message[part] !== undefined) {
       state[part] = message[part];
       parts.push(part);

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import etcd3
 import pytest
 from conftest import ROOT, FakeCloud, browser_test, built_program, eventually, look, start, stop
 from lcm import palette
@@ -371,6 +372,120 @@ def test_scenario_is_loaded_and_exports_are_shown(page: Page, fake_cloud: FakeCl
     page.goto(f"{fake_cloud.url}/_fake/ui/#/fleet")
     expect(page.locator(".row")).to_have_count(10)
     assert fake_cloud.admin("GET", "clock")["pace"] == "x60"
+
+
+@browser_test
+def test_snapshot_is_taken_saved_restored_and_branched(page: Page, fake_cloud: FakeCloud, tmp_path: Path) -> None:
+    [kept] = fake_cloud.launch()
+    add_worker(fake_cloud, "w-kept", ec2_instance_id=kept)
+    show(page, fake_cloud, "setup")
+    card = page.get_by_role("region", name="Snapshots")
+    card.get_by_role("button", name="Take a snapshot").click()
+    with page.expect_download() as download:
+        card.get_by_role("button", name="Save snapshot 1 as a file").click()
+    file = tmp_path / "saved.json"
+    download.value.save_as(file)
+    saved = json.loads(file.read_text())
+    assert saved["format"] == "fake-cloud snapshot" and saved["masked"]["cml-passwords"] >= 1
+    look(page, "snapshots")
+
+    add_worker(fake_cloud, "w-late")
+    names = lambda: [worker["id"] for worker in fake_cloud.admin("GET", "state")["workers"]]  # noqa: E731
+    assert names() == ["w-kept", "w-late"]
+    card.get_by_role("button", name="Restore snapshot 1").click()
+    confirm(page, "Restore")
+    expect(page.locator(".toast").last).to_contain_text("passwords of CML users (now the CML password of the restored")
+    assert names() == ["w-kept"]
+
+    add_worker(fake_cloud, "w-late")
+    card.get_by_label("Restore from a file").set_input_files(file)
+    confirm(page, "Restore")
+    expect(page.locator(".toast").last).to_contain_text("saved.json is restored")
+    assert names() == ["w-kept"]
+    broken = tmp_path / "broken.json"
+    broken.write_text(json.dumps(saved | {"version": 9}))
+    card.get_by_label("Restore from a file").set_input_files(broken)
+    confirm(page, "Restore")
+    expect(page.locator(".toast.bad").last).to_contain_text("the snapshot has version 9")
+    assert names() == ["w-kept"]
+
+    with page.context.expect_page() as opened:
+        card.get_by_role("button", name="Branch", exact=True).click()
+    branch = opened.value
+    expect(branch.locator("#link")).to_have_text("live")
+    expect(branch.locator(".row")).to_have_count(1)
+    assert not branch.url.startswith(fake_cloud.url)
+    branch.close()
+    card.get_by_role("button", name="Stop branch 1").click()
+    expect(card.get_by_role("list", name="Branches").locator("li")).to_have_count(0)
+    assert fake_cloud.admin("GET", "branches") == []
+
+
+@browser_test
+def test_pending_steps_are_shown_and_taken_in_order(page: Page, tmp_path: Path) -> None:
+    scenario = tmp_path / "steps.yaml"
+    steps = [{"at": "5m", "stop": "blue"}, {"at": "10m", "start": "blue"}]
+    scenario.write_text(json.dumps({"clock": "manual", "fleet": [{"name": "blue"}], "timeline": steps}))
+    cloud = start("--scenario", str(scenario))
+    try:
+        show(page, cloud, "setup")
+        listed = page.get_by_role("list", name="Timeline").locator("li")
+        expect(listed).to_have_count(2)
+        expect(listed.first).to_contain_text("stop blue")
+        expect(page.locator("#next")).to_contain_text("timeline: stop blue in")
+        page.locator("#to-next").click()
+        expect(listed).to_have_count(1)
+        [instance] = cloud.admin("GET", "state")["regions"]["us-east-1"]["instances"]
+        assert instance["state"] == "stopping"
+    finally:
+        assert stop(cloud) == 0
+
+
+def test_streams_are_bounded(fake_cloud: FakeCloud) -> None:
+    streams = [urllib.request.urlopen(f"{fake_cloud.url}/_fake/ui/events", timeout=20) for _ in range(16)]
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"{fake_cloud.url}/_fake/ui/events", timeout=20)
+    assert refused.value.code == 503 and "16 consoles are open already" in json.load(refused.value)["error"]
+    for stream in streams:
+        assert b'"full":true' in stream.readline()
+        stream.close()
+    eventually(lambda: response(f"{fake_cloud.url}/_fake/ui/config.json")[0] == 200)
+
+
+@browser_test
+def test_leases_count_down_and_leaders_are_shown(page: Page) -> None:
+    cloud = start("--clock", "manual")
+    try:
+        environment = cloud.admin("GET", "ui/setup")["environment"]
+        host, port = environment["ETCD_ENDPOINTS"].split(":")
+        etcd = etcd3.client(host=host, port=int(port))
+        lease = etcd.lease(600)
+        etcd.put("/lcm/worker-controller/shards/4/3/leader", "controller-a", lease=lease)
+        show(page, cloud, "fleet")
+        expect(page.locator("main")).to_contain_text("Leader of shard 3 of 4")
+        expect(page.locator("main")).to_contain_text("controller-a")
+        show(page, cloud, "etcd")
+        expect(page.locator("main")).to_contain_text("600 of 600 s")
+        cloud.advance(60)
+        expect(page.locator("main")).to_contain_text("540 of 600 s")
+        lease.refresh()
+        expect(page.locator("main")).to_contain_text("600 of 600 s")
+    finally:
+        assert stop(cloud) == 0
+
+
+@browser_test
+def test_gone_instances_keep_their_lanes_in_a_new_tab(page: Page, fake_cloud: FakeCloud) -> None:
+    [instance] = fake_cloud.launch()
+    client = fake_cloud.client("ec2")
+    client.create_tags(Resources=[instance], Tags=[{"Key": "lcm:worker_id", "Value": "w-1"}])
+    add_worker(fake_cloud, "w-1", ec2_instance_id=instance)
+    client.terminate_instances(InstanceIds=[instance])
+    fake_cloud.advance(2 * 3600)
+    assert client.describe_instances()["Reservations"] == []
+    show(page, fake_cloud)
+    past = page.evaluate("import('/_fake/ui/store.js').then(({ state }) => [...state.past.values()])")
+    assert [(one["id"], one["owner"], one["state"]) for one in past] == [(instance, "w-1", "terminated")]
 
 
 @browser_test
