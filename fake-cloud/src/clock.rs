@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// Speed of a clock.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Pace {
     /// The pace of real time.
     Real,
@@ -16,6 +16,13 @@ pub enum Pace {
     Accelerated(f64),
     /// Stands still until [`Clock::advance`] is called.
     Manual,
+}
+
+/// Time and pace of a clock in a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct ClockState {
+    pub(crate) now: DateTime<Utc>,
+    pub(crate) pace: Pace,
 }
 
 /// A clock that can be advanced. Clones share their state.
@@ -76,6 +83,22 @@ impl Clock {
     /// Returns the current time of the clock.
     pub fn now(&self) -> DateTime<Utc> {
         self.inner.reference.lock().now()
+    }
+
+    /// Returns the time and the pace.
+    pub(crate) fn capture(&self) -> ClockState {
+        let reference = *self.inner.reference.lock();
+        ClockState { now: reference.now(), pace: reference.pace }
+    }
+
+    /// Sets the time and the pace, and wakes the tasks whose time has come. The time may go back.
+    pub(crate) fn restore(&self, ClockState { now, pace }: ClockState) {
+        self.change(|reference| (reference.time, reference.pace) = (now, pace));
+    }
+
+    /// Returns whether both are clones of one clock.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// Returns the current pace.

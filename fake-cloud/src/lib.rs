@@ -81,7 +81,9 @@ mod operations;
 mod request_log;
 mod response;
 mod scenario;
+mod serial;
 mod service;
+mod snapshot;
 mod socket;
 mod sts;
 mod suggest;
@@ -98,6 +100,8 @@ pub use self::request_log::{LoggedRequest, Notice, REDACTED, RequestFilter, Requ
 pub use self::scenario::{BUILTIN as BUILTIN_SCENARIOS, BuiltinScenario, Scenario, ScenarioError};
 #[doc(inline)]
 pub use self::service::Service;
+#[doc(inline)]
+pub use self::snapshot::{MaskedSecret, Restored, Secrets, Snapshot, SnapshotError};
 #[doc(inline)]
 pub use self::suggest::with_suggestion;
 

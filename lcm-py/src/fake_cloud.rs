@@ -7,7 +7,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use fake_cloud::admin::{ResetTo, parse_pace};
 use fake_cloud::control_plane::{Input, Worker};
 use fake_cloud::world::{ACCOUNT, Account, Catalog, IMAGE_OWNER, Image, Instance, REGIONS, World};
-use fake_cloud::{Clock, LeaseClock, RequestFilter, Scenario, with_suggestion};
+use fake_cloud::{Clock, LeaseClock, RequestFilter, Scenario, Secrets, Snapshot, with_suggestion};
 use lcm_sdk::Timestamp;
 use parking_lot::RwLock;
 use pyo3::prelude::*;
@@ -29,7 +29,8 @@ pub(crate) struct FakeCloud {
 impl FakeCloud {
     /// Starts a fake cloud on free ports.
     #[new]
-    #[pyo3(signature = (clock, seed, delays, leases, scenario: "str | Mapping[str, Any] | None"=None, control_plane=None))]
+    #[pyo3(signature = (clock, seed, delays, leases, scenario: "str | Mapping[str, Any] | None"=None, control_plane=None, restore=None))]
+    #[expect(clippy::too_many_arguments, reason = "one for each option of a cloud")]
     fn new(
         py: Python<'_>,
         clock: &str,
@@ -38,15 +39,48 @@ impl FakeCloud {
         leases: &str,
         scenario: Option<&Bound<'_, PyAny>>,
         control_plane: Option<&str>,
+        restore: Option<&str>,
     ) -> PyResult<Self> {
         let scenario = scenario.map(|given| read_scenario(py, given)).transpose()?;
         let leases: LeaseClock = leases.parse().map_err(|error| refused(py, error))?;
         let clock = Clock::new(parse_pace(clock).map_err(|hint| refused(py, hint))?);
         let delays = delays.parse().map_err(|error| refused(py, error))?;
         let generation = control_plane.map(str::parse).transpose().map_err(|error| refused(py, error))?;
-        let builder = fake_cloud::FakeCloud::builder().clock(clock).seed(seed).delays(delays);
+        let snapshot = restore.map(Snapshot::parse).transpose().map_err(|error| refused(py, error))?;
+        let builder = fake_cloud::FakeCloud::builder().restore(snapshot).clock(clock).seed(seed).delays(delays);
         let builder = builder.lease_clock(leases).control_plane(generation).scenario(scenario);
         let started = block_on(py, builder.start())?.map_err(|error| refused(py, error))?;
+        Ok(Self { cloud: RwLock::new(Some(started)), process: std::process::id() })
+    }
+
+    /// Returns the whole cloud as JSON.
+    fn snapshot(&self, py: Python<'_>, secrets: bool) -> PyResult<String> {
+        let secrets = if secrets { Secrets::Included } else { Secrets::Masked };
+        let taken =
+            self.with(py, |cloud| py.detach(|| cloud.snapshot(secrets).map(|snapshot| snapshot.to_string())))?;
+        taken.map_err(|error| refused(py, error))
+    }
+
+    /// Replaces the whole cloud, and returns the secrets that the snapshot does not hold.
+    #[pyo3(signature = (snapshot) -> "list[dict[str, Any]]")]
+    fn restore<'py>(&self, py: Python<'py>, snapshot: &str) -> PyResult<Bound<'py, PyAny>> {
+        let snapshot = Snapshot::parse(snapshot).map_err(|error| refused(py, error))?;
+        let handle = crate::runtime::runtime(py)?;
+        let restored = self.with(py, |cloud| py.detach(|| handle.block_on(cloud.restore(&snapshot))))?;
+        to_python(py, &json!(restored.map_err(|error| refused(py, error))?.masked))
+    }
+
+    /// Returns the secrets that the snapshot did not hold from which the cloud started.
+    #[pyo3(signature = () -> "list[dict[str, Any]]")]
+    fn masked<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.show(py, |cloud| json!(cloud.restored().masked))
+    }
+
+    /// Starts another cloud that goes on from this one.
+    fn branch(&self, py: Python<'_>) -> PyResult<Self> {
+        let handle = crate::runtime::runtime(py)?;
+        let started = self.with(py, |cloud| py.detach(|| handle.block_on(cloud.branch())))?;
+        let started = started.map_err(|error| refused(py, error))?;
         Ok(Self { cloud: RwLock::new(Some(started)), process: std::process::id() })
     }
 
@@ -78,7 +112,6 @@ impl FakeCloud {
             let mut environment = endpoints.environment();
             environment["CML_PORT"] = endpoints.cml_port.to_string().into();
             environment["CML_CA_FILE"] = endpoints.cml_ca_file.to_string_lossy().into();
-            environment["CML_DEFAULT_PASSWORD"] = fake_cloud::cml::Options::default().password.into();
             environment["AWS_REGION_CONFIGS"] = region_configs(ACCOUNT).to_string().into();
             environment
         })

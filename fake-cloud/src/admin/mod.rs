@@ -1,5 +1,6 @@
 //! Admin API under `/_fake/`: reads state, moves the clock, injects faults and makes changes outside the service APIs.
 
+mod branches;
 mod console;
 mod disruption;
 mod services;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
-use axum::extract::{FromRef, Path, Query, State};
+use axum::extract::{DefaultBodyLimit, FromRef, Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
@@ -24,6 +25,7 @@ use crate::clock::Pace;
 use crate::faults::{Rule, RuleError};
 use crate::names::{self, Place};
 use crate::request_log::RequestFilter;
+use crate::snapshot::{Secrets, Snapshot, SnapshotError};
 use crate::suggest::with_suggestion;
 use crate::world::{ACCOUNT, Account, AwsError, World};
 
@@ -33,20 +35,27 @@ type AdminResult<T = Value> = Result<Json<T>, AdminError>;
 
 /// Routes of the admin API for a world with AWS only.
 pub fn router(world: Arc<World>) -> Router {
-    routes().with_state(AdminState { world, services: None })
+    routes().with_state(AdminState { world, services: None, streams: Arc::default() })
 }
 
 /// Routes of the admin API for AWS, etcd, CML and the control plane.
 pub fn full_router(world: Arc<World>, services: Services) -> Router {
-    services::router(Arc::clone(&world), services.clone())
-        .merge(routes().with_state(AdminState { world, services: Some(services) }))
+    services::router(Arc::clone(&world), services.clone()).merge(routes().with_state(AdminState {
+        world,
+        services: Some(services),
+        streams: Arc::default(),
+    }))
 }
+
+/// Path to which a snapshot is sent.
+pub(crate) const RESTORE: &str = "/_fake/restore";
 
 /// Shared state of the admin routes.
 #[derive(Clone)]
 struct AdminState {
     world: Arc<World>,
     services: Option<Services>,
+    streams: Arc<ui::Streams>,
 }
 
 impl FromRef<AdminState> for Arc<World> {
@@ -68,6 +77,12 @@ fn routes() -> Router<AdminState> {
         .route("/_fake/", get(help))
         .route("/_fake/state", get(state::show))
         .route("/_fake/reset", post(reset))
+        .route("/_fake/snapshot", post(take_snapshot))
+        // The size of the body is limited before it gets here.
+        .route(RESTORE, post(restore).layer(DefaultBodyLimit::disable()))
+        .route("/_fake/branch", post(branches::start))
+        .route("/_fake/branches", get(branches::list))
+        .route("/_fake/branches/{number}", delete(branches::stop))
         .route("/_fake/clock", get(show_clock).post(set_clock))
         .route("/_fake/clock/advance", post(advance_clock))
         .route("/_fake/accounts", get(list_accounts).post(add_account))
@@ -138,6 +153,21 @@ impl From<RuleError> for AdminError {
     }
 }
 
+impl From<SnapshotError> for AdminError {
+    fn from(error: SnapshotError) -> Self {
+        let status = match error {
+            SnapshotError::Generation { .. } => StatusCode::CONFLICT,
+            SnapshotError::State(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            SnapshotError::Unreadable { .. }
+            | SnapshotError::NotJson(_)
+            | SnapshotError::NotASnapshot(_)
+            | SnapshotError::Version { .. }
+            | SnapshotError::Invalid { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        };
+        Self(status, error.to_string())
+    }
+}
+
 impl From<AwsError> for AdminError {
     fn from(error: AwsError) -> Self {
         Self(StatusCode::CONFLICT, error.to_string())
@@ -148,6 +178,11 @@ async fn help() -> Json<Value> {
     let mut routes = json!({
         "GET /_fake/state": "state of every service",
         "POST /_fake/reset": {"to": "scenario (default: the one given at startup) | empty"},
+        "POST /_fake/snapshot": {"secrets": "masked (default) | included"},
+        "POST /_fake/restore": "a snapshot",
+        "POST /_fake/branch": "start another cloud that goes on from here",
+        "GET /_fake/branches": "clouds that were started so",
+        "DELETE /_fake/branches/{number}": "stop one of them",
         "GET /_fake/clock": "current time and pace",
         "POST /_fake/clock": {"pace": "real | manual | x60"},
         "POST /_fake/clock/advance": {"seconds": 60},
@@ -205,6 +240,32 @@ async fn reset(State(state): State<AdminState>, body: Bytes) -> AdminResult {
         None => state.world.reset(),
     }
     Ok(Json(json!({"reset": true})))
+}
+
+/// Parts of a cloud that has all services.
+fn services(state: &AdminState) -> Result<&Services, AdminError> {
+    state.services.as_ref().ok_or_else(|| {
+        AdminError(StatusCode::NOT_FOUND, "this cloud has AWS only: no control plane, etcd and CML".to_owned())
+    })
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct SnapshotBody {
+    secrets: Secrets,
+}
+
+async fn take_snapshot(State(state): State<AdminState>, body: Bytes) -> AdminResult {
+    let SnapshotBody { secrets } = if body.is_empty() { SnapshotBody::default() } else { Json::from_bytes(&body)?.0 };
+    Ok(Json(services(&state)?.snapshot(&state.world, secrets)?.as_json().clone()))
+}
+
+async fn restore(State(state): State<AdminState>, body: Bytes) -> AdminResult {
+    let text = std::str::from_utf8(&body).map_err(|error| SnapshotError::NotJson(error.to_string()))?;
+    let restored = services(&state)?.restore(&state.world, &Snapshot::parse(text)?)?;
+    let mut body = state::clock(&state.world);
+    body["masked"] = json!(restored.masked);
+    Ok(Json(body))
 }
 
 async fn show_clock(State(world): State<Arc<World>>) -> Json<Value> {

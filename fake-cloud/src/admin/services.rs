@@ -11,12 +11,15 @@ use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::branches::Branches;
 use super::{AdminError, AdminResult};
+use crate::cloud::FakeCloudBuilder;
 use crate::cml::CmlServers;
 use crate::control_plane::{ApiError, Input, Records, SessionFilter, WorkerFilter};
 use crate::etcd::{EtcdStore, Fault, KeyRange, Range};
 use crate::names::{self, Place};
 use crate::scenario::{Scenario, ScenarioError, Timeline};
+use crate::snapshot::Snapshot;
 use crate::world::World;
 
 /// Handles to etcd, CML and the control plane. Clones share the same services.
@@ -31,13 +34,19 @@ pub struct Services {
     /// Scenario applied at startup and by a reset.
     pub scenario: Option<Scenario>,
     pub(crate) timeline: Timeline,
+    /// Snapshot from which the cloud started; a reset restores it.
+    pub(crate) start: Option<Snapshot>,
+    /// Clouds that the admin API started from this one.
+    pub(crate) branches: Branches,
+    /// Configuration of the cloud, for its branches.
+    pub(crate) origin: Option<Arc<FakeCloudBuilder>>,
 }
 
 /// State that a reset restores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResetTo {
-    /// The scenario given at startup; empty if there was none.
+    /// The scenario or the snapshot given at startup; empty if there was none.
     #[default]
     Scenario,
     /// No instances, records or keys.
@@ -47,14 +56,19 @@ pub enum ResetTo {
 impl Services {
     /// Creates handles to services, with an empty timeline.
     pub fn new(records: Records, etcd: EtcdStore, cml_servers: CmlServers, scenario: Option<Scenario>) -> Self {
-        Self { records, etcd, cml_servers, scenario, timeline: Timeline::default() }
+        let (timeline, branches) = (Timeline::default(), Branches::default());
+        Self { records, etcd, cml_servers, scenario, timeline, start: None, branches, origin: None }
     }
 
-    /// Resets every service. The clock keeps its time.
+    /// Resets every service. The clock keeps its time, unless the cloud started from a snapshot.
     ///
     /// # Errors
     /// The scenario cannot be applied.
     pub(crate) fn reset(&self, world: &World, to: ResetTo) -> Result<(), ScenarioError> {
+        if let (ResetTo::Scenario, Some(start)) = (to, &self.start) {
+            let restored = self.restore(world, start).map(drop);
+            return restored.map_err(|error| ScenarioError::new("the snapshot at startup", "", error));
+        }
         self.cml_servers.reset();
         self.records.reset();
         // After the records, so that their mirrored keys are dropped with all others.

@@ -41,6 +41,9 @@ const GRACE: Duration = Duration::from_millis(500);
 /// Maximum body size of a request to the admin API, in bytes.
 const MAX_ADMIN_BODY: usize = 2 * 1024 * 1024;
 
+/// Maximum size of a snapshot to restore, in bytes.
+const MAX_SNAPSHOT: usize = 256 * 1024 * 1024;
+
 /// Serves a world until `shutdown` completes, then gives open requests a short time to complete.
 ///
 /// # Errors
@@ -163,9 +166,10 @@ impl Connection {
                 return ui::without_key(&head.method, head.uri.path(), &head.headers).unwrap_or_else(admin::needs_key);
             }
         }
-        let body = match body::read(body, MAX_ADMIN_BODY).await {
+        let limit = if head.uri.path() == admin::RESTORE { MAX_SNAPSHOT } else { MAX_ADMIN_BODY };
+        let body = match body::read(body, limit).await {
             Ok(body) => Body::from(body),
-            Err(problem) => return admin::no_body(problem, MAX_ADMIN_BODY),
+            Err(problem) => return admin::no_body(problem, limit),
         };
         match self.admin.router.clone().oneshot(Request::from_parts(head, body)).await {
             Ok(response) => response,

@@ -8,6 +8,7 @@ use crate::clock::{Clock, Pace};
 use crate::cml;
 use crate::control_plane::{self, Generation};
 use crate::scenario::Scenario;
+use crate::snapshot::Snapshot;
 use crate::world::{Account, AgentDimensions, Delays, Settings, StopWhilePending};
 
 /// Default of [`FakeCloudBuilder::cml_limit`].
@@ -38,6 +39,7 @@ pub struct FakeCloudBuilder {
     pub(super) lease_clock: LeaseClock,
     pub(super) generation: Option<Generation>,
     pub(super) scenario: Option<Scenario>,
+    pub(super) snapshot: Option<Snapshot>,
 }
 
 impl Default for FakeCloudBuilder {
@@ -53,6 +55,7 @@ impl Default for FakeCloudBuilder {
             lease_clock: LeaseClock::default(),
             generation: None,
             scenario: None,
+            snapshot: None,
         }
     }
 }
@@ -162,11 +165,18 @@ impl FakeCloudBuilder {
         self
     }
 
+    /// Starts from a snapshot, with its clock, seed, delays and generation of the control plane. It takes the place of a
+    /// scenario. Addresses, ports and keys are those of the builder; so is the CML password, where the snapshot masks it.
+    pub fn restore(mut self, snapshot: impl Into<Option<Snapshot>>) -> Self {
+        self.snapshot = snapshot.into();
+        self
+    }
+
     /// Starts all services.
     ///
     /// # Errors
     /// - the host is not a loopback address and remote clients are not allowed;
-    /// - the scenario cannot be applied;
+    /// - the scenario cannot be applied, or the snapshot is invalid;
     /// - a port is in use; the error names the service and the address;
     /// - the PEM file of the CML certificate authority cannot be written.
     pub async fn start(self) -> io::Result<FakeCloud> {

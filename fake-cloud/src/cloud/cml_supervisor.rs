@@ -18,7 +18,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
 
-use super::service_faults;
 use crate::cml::{self, Authority, BootStage, CmlServers, ListenState, ServerConfig};
 use crate::http_server::{self, Gate};
 use crate::world::{Changes, Ec2, Lifecycle, World};
@@ -44,7 +43,6 @@ pub(super) struct Limits {
 pub(super) async fn run(
     world: Arc<World>,
     authority: Authority,
-    options: cml::Options,
     registry: CmlServers,
     limits: Limits,
     shutdown: impl Future<Output = ()>,
@@ -54,8 +52,6 @@ pub(super) async fn run(
     let mut supervisor = Supervisor {
         world,
         authority: Arc::new(authority),
-        options,
-        by_version: BTreeMap::new(),
         registry,
         limits,
         servers: BTreeMap::new(),
@@ -93,9 +89,6 @@ pub(super) async fn run(
 struct Supervisor {
     world: Arc<World>,
     authority: Arc<Authority>,
-    options: cml::Options,
-    /// Options by version.
-    by_version: BTreeMap<String, Arc<cml::Options>>,
     registry: CmlServers,
     limits: Limits,
     servers: BTreeMap<u64, Server>,
@@ -138,7 +131,7 @@ struct Running {
 /// State of an instance as far as its CML server depends on it.
 enum InstanceStatus {
     Gone,
-    NotRunning,
+    NotRunning { id: String },
     Running { id: String, version: Option<String>, running: Running },
 }
 
@@ -155,6 +148,10 @@ impl Supervisor {
     /// Stops all servers. A reset world may contain instances with the same ids.
     fn clear(&mut self) {
         for (_, mut server) in std::mem::take(&mut self.servers) {
+            // A restored server may have been found before this notice of the restore.
+            if self.registry.is_restored(server.number) {
+                continue;
+            }
             power_off(&mut server, &self.registry);
             if self.registry.is_current(&server.id, server.number) {
                 self.registry.remove(&server.id);
@@ -190,7 +187,7 @@ impl Supervisor {
         let (status, next_change) = self.world.with_ec2(|ec2, now| instance_status(ec2, instance, visible, now));
         self.timers.extend(next_change.map(|due| (due, instance)));
         let running = match &status {
-            InstanceStatus::Gone | InstanceStatus::NotRunning => None,
+            InstanceStatus::Gone | InstanceStatus::NotRunning { .. } => None,
             InstanceStatus::Running { running, .. } => Some(*running),
         };
         if let Some(server) = self.servers.get_mut(&sequence) {
@@ -206,7 +203,12 @@ impl Supervisor {
         }
         self.waiting.remove(&sequence);
         match status {
-            InstanceStatus::NotRunning => {}
+            InstanceStatus::NotRunning { id } => {
+                // The server of a restored instance that does not run.
+                if let Some(number) = self.registry.number(&id) {
+                    self.servers.entry(sequence).or_insert(Server { id, number, running: None, listener: None });
+                }
+            }
             InstanceStatus::Gone => {
                 if let Some(server) = self.servers.remove(&sequence) {
                     self.registry.remove(&server.id);
@@ -225,23 +227,11 @@ impl Supervisor {
         if self.servers.contains_key(&sequence) {
             return;
         }
-        let options = self.options_of(version);
+        let options = self.registry.options_of(version);
         let clock = self.world.clock().clone();
         let at = clock.now();
         let number = self.registry.register(&id, ServerConfig { clock, options, address: running.address, at });
         self.servers.insert(sequence, Server { id, number, running: Some(running), listener: None });
-    }
-
-    /// Options for servers of a version. A configured version wins.
-    fn options_of(&mut self, version: Option<String>) -> Arc<cml::Options> {
-        let Self { world, options, by_version, .. } = self;
-        let version = options.version.clone().or(version);
-        let options = cml::Options { version, ..options.clone() };
-        let shared = by_version.entry(options.version().to_owned()).or_insert_with(|| {
-            let middleware = service_faults::cml_middleware(world, options.version().to_owned());
-            Arc::new(cml::Options { middleware, ..options })
-        });
-        Arc::clone(shared)
     }
 
     /// Starts waiting servers in launch order up to the limit, and reports the limit for the remaining ones.
@@ -298,6 +288,7 @@ fn instance_status(
     // Access by name removes expired instances from the region.
     let Ok(region) = ec2.region(region, now) else { return gone };
     let Some(instance) = region.find_by_sequence(sequence) else { return gone };
+    let not_running = || InstanceStatus::NotRunning { id: instance.id.clone() };
     match instance.lifecycle {
         Lifecycle::Running { running_at } if running_at <= now => {
             let running = Running { address: instance.assigned_ip, since: running_at };
@@ -305,11 +296,11 @@ fn instance_status(
             let version = image.and_then(cml::version_of_image);
             (InstanceStatus::Running { id: instance.id.clone(), version, running }, instance.next_disruption(now))
         }
-        Lifecycle::Running { running_at } => (InstanceStatus::NotRunning, Some(running_at)),
-        Lifecycle::Stopping { .. } => (InstanceStatus::NotRunning, None),
+        Lifecycle::Running { running_at } => (not_running(), Some(running_at)),
+        Lifecycle::Stopping { .. } => (not_running(), None),
         Lifecycle::Terminating { terminated_at, .. } => {
             let visible = TimeDelta::from_std(terminated_visible).ok();
-            (InstanceStatus::NotRunning, visible.and_then(|visible| terminated_at.checked_add_signed(visible)))
+            (not_running(), visible.and_then(|visible| terminated_at.checked_add_signed(visible)))
         }
     }
 }

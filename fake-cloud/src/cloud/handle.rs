@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use crate::names;
 use crate::request_log::{LoggedRequest, RequestFilter};
 use crate::scenario::ScenarioError;
 use crate::service::Service;
+use crate::snapshot::{Restored, Secrets, Snapshot, SnapshotError};
 use crate::world::metrics::{Datum, MetricKey, Summary};
 use crate::world::{ACCOUNT, Account, AwsError, Instance, InstanceAction, LaunchRequest, StateChange};
 
@@ -102,7 +104,37 @@ impl FakeCloud {
         stopped.all(|id| servers.listen_state(id) != Some(ListenState::Listening)) && running.iter().all(is_reachable)
     }
 
-    /// Resets the cloud to its scenario or to an empty world. The clock continues.
+    /// Takes a snapshot of the whole cloud.
+    ///
+    /// # Errors
+    /// The state cannot be written as JSON.
+    pub fn snapshot(&self, secrets: Secrets) -> Result<Snapshot, SnapshotError> {
+        self.services.snapshot(self.world(), secrets)
+    }
+
+    /// Replaces the state of all services by a snapshot, with its clock, and waits until every CML server listens or
+    /// refuses connections as its instance requires. Watch streams of etcd are closed.
+    ///
+    /// # Errors
+    /// The snapshot is invalid, or has another generation of the control plane. Then nothing changes.
+    ///
+    /// # Cancel safety
+    /// The first poll restores. Dropping the future later ends the wait only.
+    pub async fn restore(&self, snapshot: &Snapshot) -> Result<Restored, SnapshotError> {
+        let restored = self.services.restore(self.world(), snapshot)?;
+        self.settle().await;
+        Ok(restored)
+    }
+
+    /// Starts another cloud, on free ports, that goes on from the state of this one. The two are independent.
+    ///
+    /// # Errors
+    /// The state cannot be captured, or a socket cannot be opened.
+    pub async fn branch(&self) -> io::Result<Self> {
+        self.services.branch(self.world()).await
+    }
+
+    /// Resets the cloud to its scenario or its snapshot, or to an empty world. The clock continues, except from a snapshot.
     ///
     /// # Errors
     /// The scenario cannot be applied.

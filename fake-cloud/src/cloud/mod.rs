@@ -25,6 +25,8 @@ use crate::aws;
 use crate::cml::{Authority, CmlServers};
 use crate::control_plane::{self, EtcdMirror, Generation, Records};
 use crate::etcd::{self, Delete, EtcdStore, KeyRange, Put};
+use crate::middleware::Middleware;
+use crate::snapshot::{Restored, Snapshot};
 use crate::world::{Catalog, IMAGE_OWNER, World};
 
 /// Addresses and credentials of a cloud.
@@ -110,6 +112,7 @@ pub struct FakeCloud {
     world: Arc<World>,
     services: Services,
     endpoints: Endpoints,
+    restored: Restored,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
     _ca_file: CaFile,
@@ -130,8 +133,9 @@ impl FakeCloud {
     }
 
     async fn from_builder(builder: FakeCloudBuilder) -> io::Result<Self> {
+        let origin = Arc::new(builder.clone());
         let FakeCloudBuilder { host, exposure, ports, settings, api_key, cml, cml_limit, lease_clock, .. } = builder;
-        let (generation, scenario) = (builder.generation, builder.scenario);
+        let (generation, scenario, snapshot) = (builder.generation, builder.scenario, builder.snapshot);
         exposure.check(host)?;
         let admin_key = exposure.into_key();
         let aws_listener = listen("AWS", host, ports.aws).await?;
@@ -149,17 +153,35 @@ impl FakeCloud {
 
         let seed = settings.seed;
         let clock = settings.clock.clone();
+        if let Some(state) = snapshot.as_ref().and_then(Snapshot::clock) {
+            // Before the clock of the leases is chosen by its pace.
+            clock.restore(state);
+        }
         let world = Arc::new(World::new(settings));
         let store = EtcdStore::new(lease_clock.choose(&clock));
-        let generation = generation.or_else(|| scenario.as_ref()?.generation()).unwrap_or_default();
+        let saved = snapshot.as_ref().and_then(Snapshot::generation);
+        let generation = saved.or(generation).or_else(|| scenario.as_ref()?.generation()).unwrap_or_default();
         let settings = control_plane::Settings { seed, generation, ..control_plane::Settings::default() };
         let records = Records::with_settings(clock, settings, store.clone());
         let cml_servers = CmlServers::default();
+        let for_cml = Arc::downgrade(&world);
+        cml_servers.configure(cml, move |version| match for_cml.upgrade() {
+            Some(world) => service_faults::cml_middleware(&world, version.to_owned()),
+            None => Middleware::default(),
+        });
         let services = Services::new(records.clone(), store.clone(), cml_servers.clone(), scenario.clone());
-        if let Some(scenario) = &scenario {
-            let applied = services.apply(scenario, &world);
-            applied.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        }
+        let services = Services { start: snapshot, origin: Some(origin), ..services };
+        let invalid =
+            |error: Box<dyn std::error::Error + Send + Sync>| io::Error::new(io::ErrorKind::InvalidInput, error);
+        let restored = match (&services.start, &scenario) {
+            (Some(snapshot), _) => services.restore(&world, snapshot).map_err(|error| invalid(error.into()))?,
+            (None, Some(scenario)) => {
+                services.apply(scenario, &world).map_err(|error| invalid(error.into()))?;
+                Restored::default()
+            }
+            (None, None) => Restored::default(),
+        };
+        let cml = cml_servers.options();
         let url = |listener: &TcpListener| listener.local_addr().map(|address| format!("http://{address}"));
         let aws_url = url(&aws_listener)?;
         let endpoints = Endpoints {
@@ -203,13 +225,18 @@ impl FakeCloud {
         let options = control_plane::Options { api_key, middleware, ..control_plane::Options::default() };
         tasks.spawn(control_plane::serve(control_plane_listener, records, options, stopped()));
         let limits = cml_supervisor::Limits { port: cml_port, servers: cml_limit };
-        tasks.spawn(cml_supervisor::run(Arc::clone(&world), authority, cml, cml_servers, limits, stopped()));
-        Ok(Self { world, services, endpoints, stop, tasks, _ca_file: ca_file })
+        tasks.spawn(cml_supervisor::run(Arc::clone(&world), authority, cml_servers, limits, stopped()));
+        Ok(Self { world, services, endpoints, restored, stop, tasks, _ca_file: ca_file })
     }
 
     /// Returns the addresses and credentials of all services.
     pub fn endpoints(&self) -> &Endpoints {
         &self.endpoints
+    }
+
+    /// Returns which secrets the snapshot did not hold from which the cloud started.
+    pub fn restored(&self) -> &Restored {
+        &self.restored
     }
 
     /// Returns the state of EC2 and CloudWatch, with the clock, the faults and the request log of all services.

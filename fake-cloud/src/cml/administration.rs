@@ -14,6 +14,7 @@ use super::users::Users;
 const MAX_ITEMS: usize = 1000;
 
 /// Settings of one server.
+#[derive(serde::Serialize, serde::Deserialize)]
 pub(super) struct Administration {
     notices: BTreeMap<String, Map<String, Value>>,
     pools: BTreeMap<String, Map<String, Value>>,

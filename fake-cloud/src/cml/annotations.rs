@@ -60,7 +60,7 @@ const SMART: &[Field] = &[
 ];
 
 /// Annotations of one lab.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct Annotations {
     drawn: BTreeMap<String, Map<String, Value>>,
     /// Changed properties of smart annotations, by tag.

@@ -398,7 +398,7 @@ impl Kind {
 }
 
 /// Node definitions and image definitions of one server.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Definitions {
     nodes: BTreeMap<String, Value>,
     images: BTreeMap<String, Value>,

@@ -16,7 +16,7 @@ use super::system_stats::NodeCounts;
 use super::users::{Caller, Users};
 
 /// Fields of a lab to create.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct NewLab {
     /// Title; defaults to one derived from the creation time.
     pub title: Option<String>,
@@ -75,19 +75,20 @@ pub(super) enum Configurations {
     Excluded,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 enum Power {
     Defined,
     Stopped,
     On(DateTime<Utc>),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 struct ConfigurationFile {
     name: String,
     content: Option<String>,
 }
 
+#[derive(serde::Serialize, serde::Deserialize)]
 pub(super) struct Node {
     label: String,
     pub(super) node_definition: String,
@@ -98,12 +99,13 @@ pub(super) struct Node {
     has_disk: HasDisk,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 enum HasDisk {
     Yes,
     No,
 }
 
+#[derive(serde::Serialize, serde::Deserialize)]
 pub(super) struct Lab {
     spec: NewLab,
     pub(super) owner: String,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::error::CmlError;
 
 /// Durations and status names of licensing.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LicensingRules {
     /// Duration of a registration, on the world's clock.
     pub registration: Duration,
@@ -30,7 +30,7 @@ impl Default for LicensingRules {
 
 /// Status names in licensing responses. Only `COMPLETED`, `IN_COMPLIANCE` and `FAILED` are known to be the real names,
 /// so all of them are configurable.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LicensingStatusNames {
     /// Registration status before the first registration and after a deregistration.
     pub not_registered: String,
@@ -60,7 +60,7 @@ impl Default for LicensingStatusNames {
 }
 
 /// Result of later registrations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum Registration {
     /// The registration succeeds.
     #[default]
@@ -72,7 +72,7 @@ pub enum Registration {
 }
 
 /// Result of later deregistrations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum Deregistration {
     /// Deregistered locally and at the licensing server (204).
     #[default]
@@ -81,13 +81,14 @@ pub enum Deregistration {
     LocalOnly,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
 struct Attempt {
     started_at: DateTime<Utc>,
     result: Registration,
 }
 
 /// Licensing state of one server.
+#[derive(serde::Serialize, serde::Deserialize)]
 pub(super) struct Licensing {
     rules: LicensingRules,
     attempt: Option<Attempt>,

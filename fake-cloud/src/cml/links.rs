@@ -11,7 +11,7 @@ use super::labs::{Host, Lab, Operational, derived_id, derived_number};
 use super::release::Release;
 
 /// Network interface of a node.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub(super) struct Interface {
     pub(super) node: String,
     pub(super) label: String,
@@ -22,7 +22,7 @@ pub(super) struct Interface {
 }
 
 /// Connection of two interfaces.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub(super) struct Link {
     pub(super) ends: [String; 2],
     pub(super) label: String,
@@ -32,14 +32,14 @@ pub(super) struct Link {
 }
 
 /// Packet capture of a link. No packets flow, so it captures none.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 struct Capture {
     options: Map<String, Value>,
     started: DateTime<Utc>,
 }
 
 /// Interfaces and links of one lab.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct Cabling {
     interfaces: BTreeMap<String, Interface>,
     links: BTreeMap<String, Link>,

@@ -37,6 +37,6 @@ pub use licensing::{Deregistration, LicensingRules, LicensingStatusNames, Regist
 pub use options::{Boot, BootStage, Options};
 pub(crate) use release::version_of_image;
 pub use server::{ADMIN_ID, CmlServer};
-pub(crate) use servers::ServerConfig;
 pub use servers::{CmlServers, ListenState};
+pub(crate) use servers::{ServerConfig, ServersState};
 pub use system_stats::{Hardware, Load};

@@ -11,7 +11,7 @@ use super::system_stats::Hardware;
 use crate::middleware::Middleware;
 
 /// Options of a CML server.
-#[derive(Clone)]
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
 pub struct Options {
     /// Reported version; responses have the shapes of its release. Without one, the server of an instance has the
     /// version of its image, and any other server has 2.9.1.
@@ -39,6 +39,7 @@ pub struct Options {
     /// Seed of the generated ids; equal seeds give equal ids.
     pub seed: u64,
     /// Injects faults into requests and observes them.
+    #[serde(skip)]
     pub middleware: Middleware,
 }
 
@@ -83,7 +84,7 @@ impl fmt::Debug for Options {
 }
 
 /// Stage of the boot sequence, in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum BootStage {
     /// No listener: connections are refused.
     Refused,
@@ -105,7 +106,7 @@ pub(super) enum Listens {
 }
 
 /// Duration of each boot stage, on the world's clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Boot {
     /// Time until the server accepts connections.
     pub refused: Duration,

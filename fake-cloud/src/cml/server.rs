@@ -2,14 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use parking_lot::Mutex;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use serde_json::{Map, Value, json};
 
 use super::administration::Administration;
@@ -26,6 +23,7 @@ use super::system_stats::{self, Load, NodeCounts};
 use super::tokens::{Login, Tokens};
 use super::users::{Caller, Permission, Users};
 use crate::clock::Clock;
+use crate::world::{SeededRng, hash_text};
 
 /// Id of the built-in admin user.
 pub const ADMIN_ID: &str = "00000000-0000-4000-a000-000000000000";
@@ -47,6 +45,7 @@ struct Inner {
     state: Mutex<State>,
 }
 
+#[derive(serde::Serialize, serde::Deserialize)]
 pub(super) struct State {
     powered_on_at: DateTime<Utc>,
     pub(super) pinned_stage: Option<BootStage>,
@@ -63,14 +62,18 @@ pub(super) struct State {
     ids: Ids,
 }
 
+/// State of a server in a snapshot.
+#[derive(serde::Deserialize)]
+#[serde(transparent)]
+pub(super) struct ServerState(State);
+
 /// Generates ids.
-struct Ids(StdRng);
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Ids(SeededRng);
 
 impl Ids {
     fn next(&mut self) -> String {
-        let mut bytes = [0; 16];
-        self.0.fill_bytes(&mut bytes);
-        uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
+        self.0.uuid()
     }
 }
 
@@ -129,9 +132,8 @@ impl CmlServer {
     /// Creates a server that is powered on now.
     pub fn new(clock: Clock, options: Options) -> Self {
         // Servers of one world share its seed and need distinct ids.
-        let mut hasher = DefaultHasher::new();
-        (&options.instance_id, &options.address).hash(&mut hasher);
-        let rng = StdRng::seed_from_u64(options.seed ^ hasher.finish());
+        let place = format!("{} {}", options.instance_id.as_deref().unwrap_or_default(), options.address);
+        let rng = SeededRng::new(options.seed ^ hash_text(&place), "cml");
         // Random in every run: a token of one server must not be valid at another.
         let secret = [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()].map(uuid::Uuid::into_bytes).concat();
         let mut state = State {
@@ -152,6 +154,16 @@ impl CmlServer {
         state.compute_id = state.new_id();
         state.product_uuid = state.new_id();
         Self { inner: Arc::new(Inner { clock, options, state: Mutex::new(state) }) }
+    }
+
+    /// Creates a server in the state of a snapshot.
+    pub(super) fn restored(clock: Clock, options: Options, state: ServerState) -> Self {
+        Self { inner: Arc::new(Inner { clock, options, state: Mutex::new(state.0) }) }
+    }
+
+    /// Returns the state for a snapshot.
+    pub(super) fn capture(&self) -> serde_json::Result<Value> {
+        serde_json::to_value(&*self.inner.state.lock())
     }
 
     /// Clock that boot, nodes, licensing and tokens follow.
@@ -549,7 +561,7 @@ pub(super) async fn wait_until_listening(clock: &Clock, listens: impl Fn() -> Li
 /// Maximum number of telemetry events; older ones are dropped.
 const MAX_EVENTS: usize = 1_000;
 
-#[derive(Default)]
+#[derive(Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct Telemetry(VecDeque<Value>);
 
 impl Telemetry {

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::options::{BootStage, Listens, Options};
-use super::server::{CmlServer, wait_until_listening};
+use super::server::{CmlServer, ServerState, wait_until_listening};
 use crate::clock::Clock;
+use crate::middleware::Middleware;
 
 /// CML servers by instance id. Clones share the entries.
 #[derive(Clone, Default)]
@@ -23,6 +25,48 @@ pub struct CmlServers {
 struct Inner {
     registered: u64,
     entries: BTreeMap<String, Entry>,
+    /// Options of all servers except version, instance id and address.
+    options: Options,
+    /// Options by version.
+    by_version: BTreeMap<String, Arc<Options>>,
+    /// Makes the middleware of the servers of a version.
+    middleware: Option<Box<MakeMiddleware>>,
+    /// Registration numbers of the servers that were restored last.
+    restored: Option<RangeInclusive<u64>>,
+}
+
+type MakeMiddleware = dyn Fn(&str) -> Middleware + Send + Sync;
+
+impl Inner {
+    /// Options for servers of a version. A configured version wins.
+    fn options_of(&mut self, version: Option<String>) -> Arc<Options> {
+        let Self { options, by_version, middleware, .. } = self;
+        let version = options.version.clone().or(version);
+        let options = Options { version, ..options.clone() };
+        let shared = by_version.entry(options.version().to_owned()).or_insert_with(|| {
+            let middleware = middleware.as_ref().map_or_else(Middleware::default, |make| make(options.version()));
+            Arc::new(Options { middleware, ..options })
+        });
+        Arc::clone(shared)
+    }
+}
+
+/// All servers of a snapshot.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ServersState {
+    options: Options,
+    servers: BTreeMap<String, EntryState>,
+}
+
+/// A server of a snapshot. Where it listens follows from its instance.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EntryState {
+    version: Option<String>,
+    address: Ipv4Addr,
+    at: DateTime<Utc>,
+    state: Option<ServerState>,
 }
 
 /// Server of one instance, its listen address and listen state.
@@ -48,16 +92,22 @@ pub(crate) struct ServerConfig {
     pub(crate) at: DateTime<Utc>,
 }
 
+impl ServerConfig {
+    fn server(&self, instance: &str, create: impl FnOnce(Clock, Options) -> CmlServer) -> CmlServer {
+        let (instance_id, address) = (Some(instance.to_owned()), self.address.to_string());
+        create(self.clock.clone(), Options { instance_id, address, ..Options::clone(&self.options) })
+    }
+}
+
 impl Entry {
     fn server(&mut self, instance: &str) -> CmlServer {
-        let ServerConfig { clock, options, address, at } = &self.config;
+        let Self { config, server, .. } = self;
         let create = || {
-            let (instance_id, address) = (Some(instance.to_owned()), address.to_string());
-            let server = CmlServer::new(clock.clone(), Options { instance_id, address, ..Options::clone(options) });
-            server.power_on_at(*at);
+            let server = config.server(instance, CmlServer::new);
+            server.power_on_at(config.at);
             server
         };
-        self.server.get_or_insert_with(create).clone()
+        server.get_or_insert_with(create).clone()
     }
 
     fn stage(&self) -> BootStage {
@@ -95,6 +145,68 @@ impl CmlServers {
         self.inner.lock().entries.get(instance).map(|entry| entry.listen_state.clone())
     }
 
+    /// Sets the options of all servers except version, instance id and address, and the source of their middleware.
+    pub(crate) fn configure(&self, options: Options, middleware: impl Fn(&str) -> Middleware + Send + Sync + 'static) {
+        let inner = &mut *self.inner.lock();
+        inner.options = options;
+        inner.middleware = Some(Box::new(middleware));
+        inner.by_version.clear();
+    }
+
+    /// Returns the options for servers of a version.
+    pub(crate) fn options_of(&self, version: Option<String>) -> Arc<Options> {
+        self.inner.lock().options_of(version)
+    }
+
+    /// Returns the options of all servers.
+    pub(crate) fn options(&self) -> Options {
+        self.inner.lock().options.clone()
+    }
+
+    /// Returns the state of all servers for a snapshot.
+    pub(crate) fn capture(&self) -> serde_json::Result<Value> {
+        // Without `..`, so that a new field is either captured or left out on purpose.
+        let Inner { registered: _, entries, options, by_version: _, middleware: _, restored: _ } = &*self.inner.lock();
+        let mut servers = serde_json::Map::new();
+        for (instance, entry) in entries {
+            let Entry { number: _, config, server, address: _, listen_state: _ } = entry;
+            let ServerConfig { clock: _, options, address, at } = config;
+            let state = server.as_ref().map(CmlServer::capture).transpose()?;
+            let entry = json!({"version": options.version, "address": address, "at": at, "state": state});
+            servers.insert(instance.clone(), entry);
+        }
+        Ok(json!({"options": serde_json::to_value(options)?, "servers": servers}))
+    }
+
+    /// Replaces all servers. Each listens again once it is told to.
+    pub(crate) fn restore(&self, state: ServersState, clock: &Clock) {
+        let inner = &mut *self.inner.lock();
+        inner.options = state.options;
+        inner.by_version.clear();
+        inner.entries.clear();
+        let first = inner.registered + 1;
+        for (instance, EntryState { version, address, at, state }) in state.servers {
+            let options = inner.options_of(version);
+            let config = ServerConfig { clock: clock.clone(), options, address, at };
+            let server = state
+                .map(|state| config.server(&instance, |clock, options| CmlServer::restored(clock, options, state)));
+            inner.registered += 1;
+            let (number, listen_state) = (inner.registered, ListenState::default());
+            inner.entries.insert(instance, Entry { number, config, server, address: None, listen_state });
+        }
+        inner.restored = Some(first..=inner.registered);
+    }
+
+    /// Returns whether a registration is one of the last restore.
+    pub(crate) fn is_restored(&self, number: u64) -> bool {
+        self.inner.lock().restored.as_ref().is_some_and(|restored| restored.contains(&number))
+    }
+
+    /// Returns the registration number of the server of an instance.
+    pub(crate) fn number(&self, instance: &str) -> Option<u64> {
+        self.inner.lock().entries.get(instance).map(|entry| entry.number)
+    }
+
     /// Instances with a server, with their listen address while they run.
     pub fn addresses(&self) -> BTreeMap<String, Option<Ipv4Addr>> {
         self.inner.lock().entries.iter().map(|(instance, entry)| (instance.clone(), entry.address)).collect()
@@ -102,7 +214,7 @@ impl CmlServers {
 
     /// Registers a server for an instance unless it has one. Returns its registration number.
     pub(crate) fn register(&self, instance: &str, config: ServerConfig) -> u64 {
-        let Inner { registered, entries } = &mut *self.inner.lock();
+        let Inner { registered, entries, .. } = &mut *self.inner.lock();
         if let Some(entry) = entries.get(instance) {
             return entry.number;
         }

@@ -7,7 +7,7 @@ use super::release::Release;
 use super::server::State;
 
 /// Reported capacity of the host.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Hardware {
     /// Number of processor cores.
     pub cpus: u32,
@@ -25,7 +25,7 @@ impl Default for Hardware {
 }
 
 /// Utilization in percent, 0 to 100.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Load {
     /// Processor utilization in percent.
     pub cpu: f64,

@@ -28,7 +28,9 @@ pub(super) struct Login {
 }
 
 /// Valid tokens of one server.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Tokens {
+    #[serde(with = "crate::serial::base64_bytes")]
     secret: Vec<u8>,
     lifetime: Duration,
     /// Expiry of each token (Unix seconds), by token id.

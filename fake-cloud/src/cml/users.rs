@@ -15,7 +15,7 @@ use super::server::ADMIN_ID;
 const MAX_USERS: usize = 1000;
 
 /// Permission on a lab.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub(super) enum Permission {
     Admin,
     Edit,
@@ -50,12 +50,13 @@ fn names(permissions: &Permissions) -> Vec<&'static str> {
 }
 
 /// Holder of permissions.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub(super) enum Principal {
     User(String),
     Group(String),
 }
 
+#[derive(serde::Serialize, serde::Deserialize)]
 struct User {
     username: String,
     password: String,
@@ -68,6 +69,7 @@ struct User {
     last_login: Option<DateTime<Utc>>,
 }
 
+#[derive(serde::Serialize, serde::Deserialize)]
 struct Group {
     name: String,
     description: String,
@@ -77,7 +79,7 @@ struct Group {
 }
 
 /// Whether usage data may be collected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub(super) enum OptIn {
     #[default]
     Unset,
@@ -127,9 +129,11 @@ pub(super) enum Role {
 }
 
 /// Users and groups of one server, and their permissions on labs.
+#[derive(serde::Serialize, serde::Deserialize)]
 pub(super) struct Users {
     users: BTreeMap<String, User>,
     groups: BTreeMap<String, Group>,
+    #[serde(with = "crate::serial::pairs")]
     grants: BTreeMap<(String, Principal), Permissions>,
 }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser};
@@ -11,7 +12,8 @@ use crate::clock::Pace;
 use crate::cloud::{DEFAULT_CML_LIMIT, Exposure, FakeCloud, FakeCloudBuilder, LeaseClock, Ports, is_loopback};
 use crate::cml::Boot;
 use crate::control_plane::Generation;
-use crate::scenario::{Scenario, ScenarioError};
+use crate::scenario::Scenario;
+use crate::snapshot::Snapshot;
 use crate::world::Delays;
 
 /// Local fakes of EC2, CloudWatch, CML, etcd and the control plane, compatible with their real clients.
@@ -33,6 +35,9 @@ pub(super) struct Arguments {
     /// Initial state: the name of a built-in scenario, or a YAML file.
     #[arg(long, value_name = "NAME|FILE")]
     pub(super) scenario: Option<String>,
+    /// Initial state: a snapshot, with its clock, seed and delays.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["scenario", "clock", "seed", "control_plane", "delays", "cml_boot"])]
+    pub(super) restore: Option<PathBuf>,
     /// List the built-in scenarios and exit.
     #[arg(long)]
     pub(super) list_scenarios: bool,
@@ -102,9 +107,10 @@ impl Arguments {
     /// Options of the cloud to start.
     ///
     /// # Errors
-    /// The scenario does not exist or is invalid.
-    pub(super) fn builder(&self) -> Result<FakeCloudBuilder, ScenarioError> {
-        let scenario = self.scenario.as_deref().map(Scenario::find).transpose()?;
+    /// The scenario or the snapshot does not exist or is invalid.
+    pub(super) fn builder(&self) -> Result<FakeCloudBuilder, String> {
+        let scenario = self.scenario.as_deref().map(Scenario::find).transpose().map_err(|error| error.to_string())?;
+        let snapshot = self.restore.as_deref().map(Snapshot::read).transpose().map_err(|error| error.to_string())?;
         // Arguments override the scenario.
         let seed = self.seed.or_else(|| scenario.as_ref()?.seed()).unwrap_or_default();
         let pace = self.clock.or_else(|| scenario.as_ref()?.pace()).unwrap_or(Pace::Real);
@@ -120,7 +126,8 @@ impl Arguments {
             .cml_limit(self.cml_limit)
             .lease_clock(self.leases)
             .control_plane(self.control_plane)
-            .scenario(scenario))
+            .scenario(scenario)
+            .restore(snapshot))
     }
 
     fn ports(&self) -> Ports {
@@ -158,6 +165,10 @@ Clock and scenarios:
   fake-cloud --list-scenarios                list the built-in scenarios
   fake-cloud --scenario drain -v             start one, with a request log
   fake-cloud --scenario mine.yaml            start your own
+
+Snapshots of the whole cloud, without its passwords and tokens:
+  curl -X POST localhost:4566/_fake/snapshot > cloud.json
+  fake-cloud --restore cloud.json            go on from there
 
 Format of a scenario file; every part is optional:
   clock: x60

@@ -88,12 +88,18 @@ fn print_clap_error(error: &clap::Error) -> ExitStatus {
 }
 
 async fn serve(arguments: &Arguments) -> Result<(), String> {
-    let builder = arguments.builder().map_err(|error| error.to_string())?;
+    let builder = arguments.builder()?;
     let stop = stop_signal().map_err(|error| format!("cannot register signal handlers: {error}"))?;
     let cloud = builder.start().await.map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => format!("{error}; choose another port (see --help) or use --ephemeral"),
         _ => error.to_string(),
     })?;
+    for masked in &cloud.restored().masked {
+        log_line(&format!(
+            "fake-cloud: the snapshot holds no {} ({}): {}",
+            masked.secret, masked.count, masked.default
+        ));
+    }
     // Printed without --verbose too: an unreachable CML server looks like a bug in the client.
     cloud.world().request_log().on_notice(|notice| log_line(notice));
     if arguments.verbose {

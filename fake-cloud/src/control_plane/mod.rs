@@ -46,6 +46,7 @@ pub use idle::{IdleReport, IdleState};
 pub use input::Input;
 pub use license::{LicenseOperation, LicenseStep};
 pub use lifecycle::Termination;
+pub(crate) use records::RecordsState;
 pub use records::{Object, Records};
 pub use reports::ReportKind;
 pub use sessions::SessionFilter;

@@ -6,8 +6,6 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use serde_json::{Map, Value, json};
 
 use super::error::ApiError;
@@ -17,6 +15,7 @@ use super::settings::{Generation, Settings};
 use super::settings_and_audit::default_templates;
 use super::worker::Worker;
 use crate::clock::Clock;
+use crate::world::SeededRng;
 
 /// Maximum number of events, and of audit entries; older ones are dropped.
 const MAX_EVENTS: usize = 10_000;
@@ -44,7 +43,10 @@ struct Inner {
     state: Mutex<State>,
 }
 
+#[derive(serde::Serialize, serde::Deserialize)]
 pub(super) struct State {
+    /// Seed of the initial state.
+    seed: u64,
     pub(super) workers: BTreeMap<String, Arc<Worker>>,
     pub(super) sessions: BTreeMap<String, Object>,
     pub(super) templates: BTreeMap<String, Object>,
@@ -54,14 +56,18 @@ pub(super) struct State {
     pub(super) ids: IdGenerator,
 }
 
+/// All records of a snapshot.
+#[derive(serde::Deserialize)]
+#[serde(transparent)]
+pub(crate) struct RecordsState(State);
+
 /// Generator of ids.
-pub(super) struct IdGenerator(StdRng);
+#[derive(serde::Serialize, serde::Deserialize)]
+pub(super) struct IdGenerator(SeededRng);
 
 impl IdGenerator {
     pub(super) fn new_id(&mut self) -> String {
-        let mut bytes = [0; 16];
-        self.0.fill_bytes(&mut bytes);
-        uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
+        self.0.uuid()
     }
 }
 
@@ -150,8 +156,19 @@ impl Records {
             for key in workers.chain(sessions).flat_map(BTreeMap::into_keys) {
                 self.inner.mirror.delete(&key);
             }
-            *state = State::initial(now, self.inner.settings.seed);
+            *state = State::initial(now, state.seed);
         });
+    }
+
+    /// Runs `work` on the state for a snapshot. No record changes until it returns.
+    pub(crate) fn capture<T>(&self, work: impl FnOnce(serde_json::Result<Value>) -> T) -> T {
+        let state = self.inner.state.lock();
+        work(serde_json::to_value(&*state))
+    }
+
+    /// Replaces all records. The mirrored keys are part of the restored etcd.
+    pub(crate) fn restore(&self, state: RecordsState) {
+        *self.inner.state.lock() = state.0;
     }
 
     pub(super) fn read<T>(&self, f: impl FnOnce(&State) -> T) -> T {
@@ -265,6 +282,7 @@ impl State {
     /// Initial state of a control plane.
     fn initial(now: DateTime<Utc>, seed: u64) -> Self {
         Self {
+            seed,
             workers: BTreeMap::new(),
             sessions: BTreeMap::new(),
             templates: default_templates(now).map(|(name, fields)| (name, Arc::new(fields))).collect(),
@@ -276,7 +294,7 @@ impl State {
             ])),
             audit: VecDeque::new(),
             events: VecDeque::new(),
-            ids: IdGenerator(StdRng::seed_from_u64(seed)),
+            ids: IdGenerator(SeededRng::new(seed, "control plane")),
         }
     }
 

@@ -85,7 +85,7 @@ pub(super) fn field_names() -> impl Iterator<Item = &'static str> + Clone {
 }
 
 /// Worker record. Unknown fields are kept.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Worker(Fields);
 
 impl Worker {
@@ -335,7 +335,8 @@ fn check_lifecycle_fields(input: &Input) -> Result<(), ApiError> {
 }
 
 /// Fields of a record. Dereferences to a map; mutable access invalidates the cached JSON.
-#[derive(Default)]
+#[derive(Default, serde::Deserialize)]
+#[serde(from = "Map<String, Value>")]
 pub(super) struct Fields {
     map: Map<String, Value>,
     json: OnceLock<Box<[u8]>>,
@@ -351,6 +352,12 @@ impl Fields {
     /// Shrinks the map: one that grew field by field is half empty.
     pub(super) fn shrunk(self) -> Self {
         self.map.into_iter().collect::<Map<_, _>>().into()
+    }
+}
+
+impl serde::Serialize for Fields {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serde::Serialize::serialize(&self.map, serializer)
     }
 }
 

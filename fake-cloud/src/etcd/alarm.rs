@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 /// The problem that an alarm reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub(super) enum AlarmKind {
     /// The store has reached its quota: puts and new leases are rejected.
     NoSpace,
@@ -35,14 +35,14 @@ impl AlarmKind {
 }
 
 /// An alarm of a member. The member need not exist.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub(super) struct Alarm {
     pub(super) kind: AlarmKind,
     pub(super) member: u64,
 }
 
 /// All raised alarms.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct Alarms(BTreeSet<Alarm>);
 
 impl Alarms {

@@ -24,20 +24,30 @@ pub struct LeaseStatus {
 }
 
 /// All leases of a store.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct Leases {
     by_id: HashMap<i64, Lease>,
+    #[serde(skip)]
     by_expiry: BTreeSet<(DateTime<Utc>, i64)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 struct Lease {
     ttl: i64,
     expires: DateTime<Utc>,
+    #[serde(with = "crate::serial::texts")]
     keys: BTreeSet<Bytes>,
 }
 
 impl Leases {
+    /// Moves all expiries by the difference of two clocks, and builds the index of leases that were read.
+    pub(super) fn rebase(&mut self, by: TimeDelta) {
+        for lease in self.by_id.values_mut() {
+            lease.expires = lease.expires.checked_add_signed(by).unwrap_or(lease.expires);
+        }
+        self.by_expiry = self.by_id.iter().map(|(id, lease)| (lease.expires, *id)).collect();
+    }
+
     /// Grants a lease and returns its TTL, which is at least [`MIN_TTL`].
     pub(super) fn grant(&mut self, id: i64, ttl: i64, now: DateTime<Utc>) -> Result<i64, EtcdError> {
         if ttl > MAX_TTL {
@@ -51,6 +61,11 @@ impl Leases {
         self.by_id.insert(id, Lease { ttl, expires, keys: BTreeSet::new() });
         self.by_expiry.insert((expires, id));
         Ok(ttl)
+    }
+
+    /// The expiries of all leases, with their ids.
+    pub(super) fn expiries(&self) -> impl Iterator<Item = (DateTime<Utc>, i64)> {
+        self.by_expiry.iter().copied()
     }
 
     pub(super) fn contains(&self, id: i64) -> bool {

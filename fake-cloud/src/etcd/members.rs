@@ -3,7 +3,7 @@
 use super::error::EtcdError;
 
 /// A member of the cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Member {
     pub(super) id: u64,
     pub(super) peer_urls: Vec<String>,
@@ -18,7 +18,7 @@ pub(super) enum Role {
 }
 
 /// All members but this server, which is started, votes and leads.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct Members {
     others: Vec<Member>,
     /// The peer URLs of this server, once they were changed.

@@ -46,6 +46,7 @@ pub use range::{Detail, EVERY_REVISION, Order, Range, RangeResponse, SortBy};
 pub use server::{Options, serve, serve_with};
 pub(crate) use services::operations;
 pub use store::EtcdStore;
+pub(crate) use store::{CheckedEtcd, EtcdState};
 pub use tls::EtcdTls;
 pub use txn::{
     Assign, Compare, Delete, DeleteResponse, MAX_OPERATIONS, Operand, Operation, OperationResponse, Put, PutResponse,

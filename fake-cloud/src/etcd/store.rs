@@ -2,14 +2,13 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use chrono::{DateTime, Utc};
 use http::{HeaderMap, HeaderValue, header};
 use parking_lot::Mutex;
-use rand::distr::Alphabetic;
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
+use serde::Deserialize;
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::auth::{Access, Auth};
@@ -21,6 +20,7 @@ use super::range::{Range, RangeResponse};
 use super::txn::{Delete, DeleteResponse, Put, PutResponse, Txn, TxnResponse};
 use super::watch::{WatchMessage, WatchReceiver, WatchRequest, WatcherStatus};
 use crate::clock::Clock;
+use crate::world::{SeededRng, mix};
 
 /// A fake etcd that is not bound to a port. Clones share one store.
 ///
@@ -44,7 +44,7 @@ pub struct EtcdStore {
 #[derive(Debug)]
 struct Inner {
     store: Mutex<Store>,
-    rng: Mutex<StdRng>,
+    rng: Mutex<SeededRng>,
     clock: Clock,
     /// Wakes [`EtcdStore::expire_leases`] when the next expiry may have changed.
     leases_changed: Notify,
@@ -53,9 +53,38 @@ struct Inner {
     /// Whether authentication is enabled, so that a server without it takes no second lock for each request.
     auth_enabled: AtomicBool,
     members: Mutex<Members>,
+    cluster_id: AtomicU64,
+    member_id: AtomicU64,
+}
+
+/// A store that was read from a snapshot.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EtcdState {
+    /// Time of the clock of the leases.
+    now: DateTime<Utc>,
+    store: Store,
+    rng: SeededRng,
+    unavailable: bool,
+    auth: Auth,
+    members: Members,
     cluster_id: u64,
     member_id: u64,
 }
+
+impl EtcdState {
+    /// Builds the indexes, which a snapshot leaves out.
+    ///
+    /// # Errors
+    /// The versions of the keys do not belong to the revisions.
+    pub(crate) fn check(mut self) -> Result<CheckedEtcd, String> {
+        self.store.rebuild()?;
+        Ok(CheckedEtcd(self))
+    }
+}
+
+/// A store that can be restored without an error.
+pub(crate) struct CheckedEtcd(EtcdState);
 
 /// The sender of a request: the token it sent, if any.
 #[derive(Debug, Clone, Default)]
@@ -90,8 +119,8 @@ impl EtcdStore {
     }
 
     fn from_parts(clock: Clock, seed: u64, store: impl FnOnce(u64) -> Store) -> Self {
-        let mut rng = StdRng::seed_from_u64(seed);
-        let (cluster_id, member_id) = (rng.random(), rng.random());
+        let mut rng = SeededRng::new(seed, "etcd");
+        let (cluster_id, member_id) = (rng.next_u64(), rng.next_u64());
         Self {
             inner: Arc::new(Inner {
                 store: Mutex::new(store(member_id)),
@@ -102,8 +131,8 @@ impl EtcdStore {
                 auth: Mutex::new(Auth::new()),
                 auth_enabled: AtomicBool::new(false),
                 members: Mutex::default(),
-                cluster_id,
-                member_id,
+                cluster_id: AtomicU64::new(cluster_id),
+                member_id: AtomicU64::new(member_id),
             }),
         }
     }
@@ -165,7 +194,7 @@ impl EtcdStore {
         let granted = self.with(|store, now| {
             let mut chosen = id;
             while chosen == 0 || (id == 0 && store.lease_exists(chosen)) {
-                chosen = self.inner.rng.lock().random_range(1..=i64::MAX);
+                chosen = i64::try_from(self.inner.rng.lock().next_u64() >> 1).unwrap_or(i64::MAX);
             }
             store.lease_grant(chosen, ttl, now).map(|ttl| (chosen, ttl))
         });
@@ -196,6 +225,16 @@ impl EtcdStore {
         self.with(|store, _| store.lease_ids())
     }
 
+    /// A number that changes with the leases, their expiries and the watchers.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        self.with(|store, _| {
+            let leases = store.lease_expiries().map(|(at, id)| mix(at.timestamp_millis() as u64 ^ mix(id as u64)));
+            let watchers = store.watcher_numbers().map(|number| mix(!number));
+            // A JavaScript number keeps 53 bits.
+            leases.chain(watchers).fold(0, u64::wrapping_add) >> 11
+        })
+    }
+
     /// All watchers.
     pub(crate) fn watchers(&self) -> Vec<WatcherStatus> {
         self.with(|store, _| store.watchers())
@@ -214,6 +253,58 @@ impl EtcdStore {
         *self.inner.members.lock() = Members::default();
         self.inner.unavailable.store(false, Ordering::Relaxed);
         self.inner.leases_changed.notify_waiters();
+    }
+
+    /// Runs `work` on the state for a snapshot. No key, lease, user or member changes until it returns. Watchers are
+    /// left out, because they are connections.
+    pub(crate) fn capture<T>(&self, work: impl FnOnce(serde_json::Result<Value>) -> T) -> T {
+        // Without `..`, so that a new field is either captured or left out on purpose.
+        let Inner {
+            store,
+            rng,
+            clock,
+            leases_changed: _,
+            unavailable,
+            auth,
+            auth_enabled: _,
+            members,
+            cluster_id,
+            member_id,
+        } = &*self.inner;
+        // In the order in which requests take the locks.
+        let (auth, members, store) = (auth.lock(), members.lock(), store.lock());
+        let state = || -> serde_json::Result<Value> {
+            Ok(json!({
+                "now": clock.now(),
+                "store": serde_json::to_value(&*store)?,
+                "rng": serde_json::to_value(&*rng.lock())?,
+                "unavailable": unavailable.load(Ordering::Relaxed),
+                "auth": serde_json::to_value(&*auth)?,
+                "members": serde_json::to_value(&*members)?,
+                "cluster_id": cluster_id.load(Ordering::Relaxed),
+                "member_id": member_id.load(Ordering::Relaxed),
+            }))
+        };
+        work(state())
+    }
+
+    /// Replaces the whole state, and closes all watch streams. The time to live of leases and tokens goes on from `now`,
+    /// the time of the clock of the leases.
+    pub(crate) fn restore(&self, state: CheckedEtcd, now: DateTime<Utc>) {
+        let EtcdState { now: then, mut store, rng, unavailable, mut auth, members, cluster_id, member_id } = state.0;
+        let by = now - then;
+        store.rebase(by);
+        auth.rebase(by);
+        let inner = &*self.inner;
+        inner.cluster_id.store(cluster_id, Ordering::Relaxed);
+        inner.member_id.store(member_id, Ordering::Relaxed);
+        inner.auth_enabled.store(auth.is_enabled(), Ordering::Relaxed);
+        *inner.auth.lock() = auth;
+        *inner.members.lock() = members;
+        *inner.rng.lock() = rng;
+        store.replace(&mut inner.store.lock());
+        inner.unavailable.store(unavailable, Ordering::Relaxed);
+        inner.leases_changed.notify_waiters();
     }
 
     /// The clock that leases follow.
@@ -259,13 +350,14 @@ impl EtcdStore {
 
     /// A random number that is not 0.
     pub(super) fn random_id(&self) -> u64 {
-        self.inner.rng.lock().random_range(1..=u64::MAX)
+        self.inner.rng.lock().next_u64().max(1)
     }
 
     /// Random letters, as tokens begin with.
     pub(super) fn random_letters(&self, count: usize) -> String {
         let mut rng = self.inner.rng.lock();
-        (0..count).map(|_| rng.sample(Alphabetic) as char).collect()
+        const LETTERS: &[u8; 52] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+        (0..count).map(|_| char::from(LETTERS[rng.below(52) as usize])).collect()
     }
 
     pub(super) fn make_unavailable(&self) {
@@ -277,11 +369,11 @@ impl EtcdStore {
     }
 
     pub(super) fn cluster_id(&self) -> u64 {
-        self.inner.cluster_id
+        self.inner.cluster_id.load(Ordering::Relaxed)
     }
 
     pub(super) fn member_id(&self) -> u64 {
-        self.inner.member_id
+        self.inner.member_id.load(Ordering::Relaxed)
     }
 
     /// Opens a watch stream. It is closed on drop.

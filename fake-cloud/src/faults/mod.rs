@@ -5,7 +5,7 @@ mod rule;
 use std::collections::{HashMap, VecDeque};
 
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::service::Service;
 use crate::world::SeededRng;
@@ -50,7 +50,7 @@ pub struct TriggeredRule {
 }
 
 /// A rule and its counters.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RuleStatus {
     /// Id of the rule.
@@ -63,21 +63,26 @@ pub struct RuleStatus {
     pub applied: u64,
 }
 
+/// All rules of a snapshot.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(crate) struct FaultsState(Inner);
+
 /// The fault rules of a world.
 #[derive(Debug)]
 pub struct Faults {
-    seed: u64,
     inner: Mutex<Inner>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Inner {
+    seed: u64,
     rng: SeededRng,
     next_id: u64,
     rules: Vec<ActiveRule>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct ActiveRule {
     status: RuleStatus,
     decided: HashMap<String, bool>,
@@ -87,7 +92,8 @@ struct ActiveRule {
 impl Faults {
     /// Creates an empty set of rules. The seed determines the outcome of probabilities.
     pub fn new(seed: u64) -> Self {
-        Self { seed, inner: Mutex::new(Inner { rng: SeededRng::new(seed, "faults"), next_id: 1, rules: Vec::new() }) }
+        let rng = SeededRng::new(seed, "faults");
+        Self { inner: Mutex::new(Inner { seed, rng, next_id: 1, rules: Vec::new() }) }
     }
 
     /// Adds a rule and returns its id. Rules apply in the order in which they were added.
@@ -116,7 +122,17 @@ impl Faults {
     pub fn clear(&self) {
         let mut inner = self.inner.lock();
         inner.rules.clear();
-        inner.rng = SeededRng::new(self.seed, "faults");
+        inner.rng = SeededRng::new(inner.seed, "faults");
+    }
+
+    /// Returns all rules with their counters and decisions, for a snapshot.
+    pub(crate) fn capture(&self) -> serde_json::Result<serde_json::Value> {
+        serde_json::to_value(&*self.inner.lock())
+    }
+
+    /// Replaces all rules.
+    pub(crate) fn restore(&self, state: FaultsState) {
+        *self.inner.lock() = state.0;
     }
 
     /// Returns all rules and their counters.

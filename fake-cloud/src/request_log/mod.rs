@@ -193,6 +193,12 @@ impl RequestLog {
         filter.limit.map_or(matching, |limit| matching.min(limit))
     }
 
+    /// Removes all requests and notices. Numbers go on after this one.
+    pub(crate) fn restore(&self, total: u64) {
+        *self.entries.lock() = Entries { total, ..Entries::default() };
+        self.notices.lock().clear();
+    }
+
     /// Returns the number of requests since the log was created or cleared, evicted ones included.
     pub fn total(&self) -> u64 {
         self.entries.lock().total

@@ -18,7 +18,7 @@ pub struct ScenarioError {
 }
 
 impl ScenarioError {
-    pub(super) fn new(source: &str, place: &str, why: impl fmt::Display) -> Self {
+    pub(crate) fn new(source: &str, place: &str, why: impl fmt::Display) -> Self {
         Self { source: source.to_owned(), place: truncate(place), why: truncate(&why.to_string()) }
     }
 

@@ -28,8 +28,8 @@ use crate::yaml;
 pub use self::builtin::{BUILTIN, BuiltinScenario};
 use self::duration::Span;
 pub use self::error::ScenarioError;
-pub(crate) use self::timeline::Timeline;
 use self::timeline::TimelineEntry;
+pub(crate) use self::timeline::{DueStep, Timeline};
 
 /// Initial state of a cloud. Clones share the parsed document.
 ///

@@ -164,6 +164,31 @@ pub(crate) struct DueStep {
     step: Step,
 }
 
+impl DueStep {
+    /// Returns the time at which the step is due.
+    pub(crate) fn at(&self) -> DateTime<Utc> {
+        self.at
+    }
+
+    /// Describes the step in a few words, without the fields that it sets.
+    pub(crate) fn title(&self) -> String {
+        let (verb, name) = match &self.step {
+            Step::Start(name) => ("start", name.as_str()),
+            Step::Stop(name) => ("stop", name.as_str()),
+            Step::Reboot(name) => ("reboot", name.as_str()),
+            Step::Terminate(name) => ("terminate", name.as_str()),
+            Step::Interrupt(name) => ("interrupt", name.as_str()),
+            Step::Drain(name) => ("drain", name.as_str()),
+            Step::Worker(fields) => ("worker", id_of(fields).unwrap_or_default()),
+            Step::Session(fields) => ("session", id_of(fields).unwrap_or_default()),
+            Step::Metric(metric) => ("metric of", metric.instance.as_str()),
+            Step::Fault(_) => ("fault", ""),
+            Step::Heal(Heal::All) => ("heal", "all"),
+        };
+        format!("timeline: {verb} {name}").trim_end().to_owned()
+    }
+}
+
 impl fmt::Display for DueStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", json!(self.step))
@@ -201,9 +226,20 @@ impl Timeline {
         self.inner.changed.notify_one();
     }
 
+    /// Returns the next step.
+    pub(crate) fn first(&self) -> Option<DueStep> {
+        self.inner.steps.lock().front().cloned()
+    }
+
     /// Returns the steps that are not taken yet.
     pub(crate) fn pending(&self) -> Vec<DueStep> {
         self.inner.steps.lock().iter().cloned().collect()
+    }
+
+    /// Runs `work` on the pending steps for a snapshot. No step is taken until it returns.
+    pub(crate) fn capture<T>(&self, work: impl FnOnce(serde_json::Result<Value>) -> T) -> T {
+        let steps = self.inner.steps.lock();
+        work(serde_json::to_value(&*steps))
     }
 
     /// Advances the clock. Each step is taken at its time, before the clock goes on.

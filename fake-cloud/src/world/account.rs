@@ -15,7 +15,7 @@ use super::catalog::ACCOUNT;
 /// assert!(Account::new("blue", "AKIAOTHER").is_err());
 /// # Ok::<(), fake_cloud::world::AccountError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Account {
     id: Arc<str>,
     access_key: String,
@@ -60,7 +60,7 @@ pub enum AccountError {
 }
 
 /// The account of every access key. Unknown keys belong to the default account.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Accounts {
     default: Arc<str>,
     by_key: BTreeMap<String, Arc<str>>,

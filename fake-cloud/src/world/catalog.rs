@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::resources::Vpc;
 use super::rng::{hash_text, mix};
@@ -85,6 +85,31 @@ pub fn zone_ids(region: &str) -> [String; 3] {
     [1, 2, 3].map(|number| format!("{prefix}-az{number}"))
 }
 
+/// Name of a region of [`all_regions`].
+pub type RegionName = &'static str;
+
+/// Id of a zone of [`zone_ids`].
+pub type ZoneId = &'static str;
+
+/// Reads the name of a region.
+pub(super) fn known_region<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RegionName, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    region_named(&name).ok_or_else(|| serde::de::Error::custom(format!("unknown region '{name}'")))
+}
+
+/// Returns the region of this name.
+pub(super) fn region_named(name: &str) -> Option<RegionName> {
+    all_regions().find(|known| *known == name)
+}
+
+/// Reads the id of a zone.
+pub(super) fn known_zone_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ZoneId>, D::Error> {
+    let Some(id) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+    let known = all_regions().flat_map(|region| ZONES.map(|letter| zone_id(region, &format!("{region}{letter}"))));
+    let found = known.flatten().find(|known| *known == id);
+    found.map(Some).ok_or_else(|| serde::de::Error::custom(format!("unknown zone '{id}'")))
+}
+
 /// Returns the id of a zone by its name.
 pub fn zone_id(region: &str, zone: &str) -> Option<&'static str> {
     static IDS: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
@@ -106,7 +131,7 @@ const IMAGES: [(&str, &str, &str); 4] = [
 ];
 
 /// Accounts that can describe and launch an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sharing {
     /// The owner only.
@@ -119,7 +144,7 @@ pub enum Sharing {
 }
 
 /// An Amazon machine image.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, Deserialize)]
 pub struct Image {
     /// Id with the prefix `ami-`.
     pub id: String,
@@ -163,7 +188,7 @@ impl Image {
 }
 
 /// A subnet of a VPC.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, Deserialize)]
 pub struct Subnet {
     /// Id with the prefix `subnet-`.
     pub id: String,
@@ -184,7 +209,7 @@ pub struct Subnet {
 }
 
 /// A rule of a security group. Rules are reported, and filter no traffic.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, Deserialize)]
 pub struct Rule {
     /// Id with the prefix `sgr-`.
     pub id: String,
@@ -201,7 +226,7 @@ pub struct Rule {
 }
 
 /// Direction of traffic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, Deserialize)]
 pub enum Direction {
     /// To the instances of the group.
     Ingress,
@@ -210,7 +235,7 @@ pub enum Direction {
 }
 
 /// The other end of a rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, Deserialize)]
 pub enum Peer {
     /// An IPv4 range.
     Ipv4(String),
@@ -223,7 +248,7 @@ pub enum Peer {
 }
 
 /// A security group of a VPC.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, Deserialize)]
 pub struct SecurityGroup {
     /// Id with the prefix `sg-`.
     pub id: String,
@@ -262,7 +287,7 @@ impl SecurityGroup {
 }
 
 /// Images, subnets and security groups of a region.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, Deserialize)]
 pub struct Catalog {
     /// Images; the default ones are ordered by creation date, oldest first.
     pub images: Vec<Image>,

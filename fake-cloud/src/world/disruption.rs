@@ -15,7 +15,7 @@ use super::options::InterruptionBehavior;
 const NOTICE: TimeDelta = TimeDelta::minutes(2);
 
 /// Result of a status check that is set from outside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum CheckResult {
     /// The check fails.
     Impaired,
@@ -24,7 +24,7 @@ pub enum CheckResult {
 }
 
 /// Status checks that are set from outside; `None` follows the state of the instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct ImposedChecks {
     /// The check of the host.
     pub system: Option<CheckResult>,
@@ -35,7 +35,7 @@ pub struct ImposedChecks {
 }
 
 /// Kinds of scheduled events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum EventCode {
     /// The instance is rebooted.
     InstanceReboot,
@@ -80,7 +80,7 @@ impl EventCode {
 }
 
 /// An event that EC2 has scheduled for an instance.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ScheduledEvent {
     /// Id with the prefix `instance-event-`.
     pub id: String,
@@ -101,7 +101,7 @@ impl ScheduledEvent {
 }
 
 /// Notice of a spot interruption.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Interruption {
     /// Time of the notice.
     pub noticed_at: DateTime<Utc>,
@@ -110,7 +110,7 @@ pub struct Interruption {
 }
 
 /// Limit on the running instances of a type and zone.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct CapacityLimit {
     /// Instance type; `None` for all types.
     pub instance_type: Option<String>,

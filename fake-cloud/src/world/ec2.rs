@@ -1,13 +1,13 @@
 //! State of EC2: the catalog and the instances of each region. Every operation takes the current time.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::catalog::{Catalog, OPT_IN_REGIONS, REGIONS, is_well_formed};
+use super::catalog::{Catalog, OPT_IN_REGIONS, REGIONS, RegionName, is_well_formed, region_named};
 use super::change_feed::InstanceChange;
 use super::disruption::CapacityLimit;
 use super::error::AwsError;
@@ -51,7 +51,7 @@ pub(crate) enum OptIn {
 }
 
 /// State of EC2 in all regions.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub struct Ec2 {
     pub(super) rng: SeededRng,
     pub(super) delays: Delays,
@@ -59,24 +59,29 @@ pub struct Ec2 {
     pub(super) addresses: Addresses,
     next_sequence: u64,
     /// Changes that are not published yet.
+    #[serde(skip)]
     pub(super) changed: Vec<InstanceChange>,
     /// Interruptions and events by the time at which they are due, with the region and the instance.
-    pub(super) due: BTreeSet<(DateTime<Utc>, &'static str, u64)>,
+    #[serde(deserialize_with = "due_in_known_regions")]
+    pub(super) due: BTreeSet<(DateTime<Utc>, RegionName, u64)>,
     /// Names of instance profiles that do not exist; IAM is not modeled, so that all others do.
     pub(super) missing_profiles: BTreeSet<String>,
     /// Accounts beside the default account.
     accounts: Vec<String>,
-    regions: BTreeMap<&'static str, Region>,
+    #[serde(with = "by_name")]
+    regions: BTreeMap<RegionName, Region>,
 }
 
 /// State of EC2 in one region.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub struct Region {
     /// Region name, such as `us-east-1`.
-    pub name: &'static str,
+    #[serde(deserialize_with = "super::catalog::known_region")]
+    pub name: RegionName,
     /// Images, subnets and security groups.
     pub catalog: Catalog,
     pub(super) instances: BTreeMap<u64, Arc<Instance>>,
+    #[serde(skip)]
     pub(super) by_id: HashMap<String, u64>,
     pub(super) tokens: Tokens,
     /// Resources that no launch creates, and their tags.
@@ -89,6 +94,39 @@ pub struct Region {
     pub(super) named_addresses: BTreeSet<Ipv4Addr>,
     /// Terminated instances by the time at which they are removed.
     pub(super) expirations: BTreeSet<(DateTime<Utc>, u64)>,
+    /// Instances that were removed, with the time of the removal; the oldest is dropped.
+    gone: VecDeque<(DateTime<Utc>, Arc<Instance>)>,
+}
+
+/// Number of removed instances that a region remembers.
+const MAX_GONE: usize = 256;
+
+/// Regions in a snapshot: a list, because each knows its name.
+mod by_name {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::{BTreeMap, Region, RegionName};
+
+    pub(super) fn serialize<S: Serializer>(all: &BTreeMap<RegionName, Region>, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(all.values())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<RegionName, Region>, D::Error> {
+        let regions = Vec::<Region>::deserialize(from)?.into_iter();
+        Ok(regions.map(|region| (region.name, region.indexed())).collect())
+    }
+}
+
+fn due_in_known_regions<'de, D: serde::Deserializer<'de>>(
+    from: D,
+) -> Result<BTreeSet<(DateTime<Utc>, RegionName, u64)>, D::Error> {
+    let all = <Vec<(DateTime<Utc>, String, u64)> as serde::Deserialize>::deserialize(from)?;
+    let known = |(at, name, sequence): (DateTime<Utc>, String, u64)| {
+        let region = region_named(&name);
+        let region = region.ok_or_else(|| serde::de::Error::custom(format!("unknown region '{name}'")))?;
+        Ok((at, region, sequence))
+    };
+    all.into_iter().map(known).collect()
 }
 
 /// Parameters of DescribeInstances.
@@ -204,7 +242,14 @@ impl Region {
             hosts: HashMap::new(),
             named_addresses: BTreeSet::new(),
             expirations: BTreeSet::new(),
+            gone: VecDeque::new(),
         }
+    }
+
+    /// Builds the index of a region that was read from a snapshot.
+    fn indexed(mut self) -> Self {
+        self.by_id = self.instances.values().map(|instance| (instance.id.clone(), instance.sequence)).collect();
+        self
     }
 
     /// Returns the selected instances, subject to the faults in `view`. Clones of `Arc` are returned so that encoding
@@ -278,6 +323,16 @@ impl Region {
         self.instances.get(&sequence)
     }
 
+    /// Returns the instances that are no longer described, with the time until which they were.
+    pub(crate) fn gone(&self) -> impl Iterator<Item = &(DateTime<Utc>, Arc<Instance>)> {
+        self.gone.iter()
+    }
+
+    /// Returns the instance that was removed last, with the time.
+    pub(crate) fn newest_gone(&self) -> Option<(DateTime<Utc>, u64)> {
+        self.gone.back().map(|(at, instance)| (*at, instance.sequence))
+    }
+
     /// Returns all instances, in launch order.
     pub fn instances(&self) -> impl Iterator<Item = &Arc<Instance>> {
         self.instances.values()
@@ -345,6 +400,10 @@ impl Region {
                 {
                     self.tokens.expire_at(token, later(terminated_at, remembered));
                 }
+                if self.gone.len() == MAX_GONE {
+                    self.gone.pop_front();
+                }
+                self.gone.push_back((expires_at, instance));
             }
         }
         self.tokens.remove_expired(now);
@@ -352,7 +411,7 @@ impl Region {
 }
 
 /// Allocates public addresses. They are loopback addresses, one per start, so that a server can listen on each.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Addresses {
     next: u32,
 }

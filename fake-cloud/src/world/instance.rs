@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use super::catalog::SecurityGroup;
+use super::catalog::{SecurityGroup, ZoneId};
 use super::disruption::{ImposedChecks, Interruption, ScheduledEvent};
 use super::launch::TokenKey;
 use super::options::InstanceOptions;
@@ -55,7 +55,7 @@ impl InstanceState {
 }
 
 /// The state an instance is in or moving to, and the time at which it gets there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Lifecycle {
     /// Launched or started.
     Running {
@@ -79,7 +79,7 @@ pub enum Lifecycle {
 }
 
 /// Cause of the last stop or termination.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum StateCause {
     /// A request, or the console.
     User,
@@ -92,7 +92,7 @@ pub enum StateCause {
 }
 
 /// State that few instances have.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Extra {
     /// Ids of the volumes after the root volume.
     pub volumes: Vec<Box<str>>,
@@ -113,7 +113,7 @@ pub struct Extra {
 }
 
 /// A network interface beside the primary one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ExtraInterface {
     /// Id with the prefix `eni-`.
     pub id: Box<str>,
@@ -126,7 +126,7 @@ pub struct ExtraInterface {
 }
 
 /// A period in which an instance was running.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Run {
     /// Start of the period.
     pub from: DateTime<Utc>,
@@ -135,7 +135,7 @@ pub struct Run {
 }
 
 /// Interval of the metrics of an instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Monitoring {
     /// One data point every five minutes.
     Basic,
@@ -144,7 +144,7 @@ pub enum Monitoring {
 }
 
 /// The instance profile of an instance.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Profile {
     /// ARN of the profile.
     pub arn: String,
@@ -153,7 +153,7 @@ pub struct Profile {
 }
 
 /// An EC2 instance. Instances of one launch share the values they have in common.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct Instance {
     /// Position in launch order, unique in the world.
     pub sequence: u64,
@@ -176,7 +176,8 @@ pub struct Instance {
     /// Availability zone of the subnet.
     pub availability_zone: Arc<str>,
     /// Id of the zone, such as `use1-az1`.
-    pub zone_id: Option<&'static str>,
+    #[serde(deserialize_with = "super::catalog::known_zone_id")]
+    pub zone_id: Option<ZoneId>,
     /// Id of the subnet.
     pub subnet_id: Arc<str>,
     /// Id of the VPC of the subnet.

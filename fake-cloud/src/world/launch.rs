@@ -20,7 +20,7 @@ use super::tags::{self, Tags};
 const MAX_INSTANCES: usize = 1000;
 
 /// Parameters of RunInstances.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LaunchRequest {
     /// Id of the account that owns the instances; the default account by default.
     pub account: Arc<str>,
@@ -596,14 +596,15 @@ fn malformed(code: &'static str, id: &str, prefix: &str) -> AwsError {
 pub(super) type TokenKey = (Arc<str>, Arc<str>);
 
 /// Client tokens of a region.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct Tokens {
+    #[serde(with = "crate::serial::pairs")]
     used: HashMap<TokenKey, UsedToken>,
     expirations: BTreeSet<(DateTime<Utc>, TokenKey)>,
 }
 
 /// Launch that used a client token.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 struct UsedToken {
     request: LaunchRequest,
     reservation_id: String,

@@ -21,6 +21,7 @@ mod page;
 mod resources;
 mod rng;
 mod settings;
+mod snapshot;
 mod status;
 mod tags;
 mod view;
@@ -37,8 +38,8 @@ use crate::request_log::RequestLog;
 
 pub use self::account::{Account, AccountError};
 pub use self::catalog::{
-    ACCOUNT, AMAZON, Catalog, Direction, IMAGE_OWNER, Image, OPT_IN_REGIONS, Peer, REGIONS, Rule, SecurityGroup,
-    Sharing, Subnet, ZONES, all_regions, zone_id, zone_ids,
+    ACCOUNT, AMAZON, Catalog, Direction, IMAGE_OWNER, Image, OPT_IN_REGIONS, Peer, REGIONS, RegionName, Rule,
+    SecurityGroup, Sharing, Subnet, ZONES, ZoneId, all_regions, zone_id, zone_ids,
 };
 pub use self::change_feed::{ChangeFeed, Changes, InstanceChange};
 pub use self::console::{OptInStatus, Presence};
@@ -71,6 +72,7 @@ pub(crate) use self::filter::check_filter_values;
 pub(crate) use self::launch::checked_type;
 pub(crate) use self::resources::not_found;
 pub(crate) use self::rng::{hash_text, mix};
+pub(crate) use self::snapshot::WorldState;
 pub(crate) use self::tags::validate as validate_tags;
 
 use self::account::Accounts;
@@ -97,7 +99,8 @@ use self::metrics::Metrics;
 /// ```
 #[derive(Debug)]
 pub struct World {
-    settings: Settings,
+    settings: RwLock<Settings>,
+    clock: Clock,
     accounts: RwLock<Accounts>,
     ec2: Mutex<Ec2>,
     metrics: Mutex<Metrics>,
@@ -118,18 +121,19 @@ impl World {
             request_log: RequestLog::default(),
             requests: AtomicU64::new(0),
             subscribers: Subscribers::default(),
-            settings,
+            clock: settings.clock.clone(),
+            settings: RwLock::new(settings),
         }
     }
 
     /// Returns the clock of the world.
     pub fn clock(&self) -> &Clock {
-        &self.settings.clock
+        &self.clock
     }
 
     /// Returns the settings of the world.
-    pub fn settings(&self) -> &Settings {
-        &self.settings
+    pub fn settings(&self) -> Settings {
+        self.settings.read().clone()
     }
 
     /// Returns the fault rules of all services.
@@ -180,19 +184,20 @@ impl World {
     /// Returns a new request id.
     pub fn request_id(&self) -> String {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
-        SeededRng::new(self.settings.seed ^ mix(number), "request").uuid()
+        SeededRng::new(self.settings.read().seed ^ mix(number), "request").uuid()
     }
 
     /// Removes all instances, metrics, faults, logged requests and added accounts. The clock continues.
     pub fn reset(&self) {
+        let settings = self.settings();
         {
             let mut ec2 = self.ec2.lock();
-            *ec2 = Ec2::new(&self.settings);
-            *self.accounts.write() = Accounts::new(&self.settings.accounts);
+            *ec2 = Ec2::new(&settings);
+            *self.accounts.write() = Accounts::new(&settings.accounts);
             // Under the lock, so that later changes are published after the reset.
             self.subscribers.publish_reset();
         }
-        *self.metrics.lock() = Metrics::new(self.settings.seed, self.settings.agent_dimensions);
+        *self.metrics.lock() = Metrics::new(settings.seed, settings.agent_dimensions);
         self.faults.clear();
         self.request_log.clear();
     }

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use chrono::{DateTime, Utc};
 
 /// Options of an instance. All instances of a launch share them until one of them is modified.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct InstanceOptions {
     /// On demand or spot.
@@ -43,7 +43,7 @@ pub struct InstanceOptions {
 }
 
 /// Whether an API action is refused for an instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Protection {
     /// The action is allowed.
     Off,
@@ -52,7 +52,7 @@ pub enum Protection {
 }
 
 /// Market of an instance.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Market {
     /// On demand.
     OnDemand,
@@ -61,7 +61,7 @@ pub enum Market {
 }
 
 /// Options of a spot instance.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SpotOptions {
     /// `one-time` or `persistent`.
     pub kind: String,
@@ -74,7 +74,7 @@ pub struct SpotOptions {
 }
 
 /// Effect of a spot interruption.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum InterruptionBehavior {
     /// The instance is terminated.
     Terminate,
@@ -96,7 +96,7 @@ impl InterruptionBehavior {
 }
 
 /// Options of the metadata service of an instance.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct MetadataOptions {
     /// `optional` or `required`.
     pub http_tokens: String,
@@ -120,7 +120,7 @@ impl Default for MetadataOptions {
 }
 
 /// A volume of a launch, or a volume on its own.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct VolumeSpec {
     /// Device name, such as `/dev/sda1`; empty for a volume on its own.
     pub device: String,
@@ -157,7 +157,7 @@ impl VolumeSpec {
 }
 
 /// A network interface of a launch.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct InterfaceSpec {
     /// Device index; 0 is the primary interface.
     pub device_index: u32,
@@ -182,7 +182,7 @@ impl InterfaceSpec {
 }
 
 /// Whether an interface survives its instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum Keeps {
     /// It is deleted with the instance.
     #[default]

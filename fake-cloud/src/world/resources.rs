@@ -12,7 +12,7 @@ use super::options::VolumeSpec;
 use super::tags::Tags;
 
 /// A VPC.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Vpc {
     /// Id with the prefix `vpc-`.
     pub id: String,
@@ -27,7 +27,7 @@ pub struct Vpc {
 }
 
 /// A key pair. Private keys are returned once and not kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct KeyPair {
     /// Id with the prefix `key-`.
     pub id: String,
@@ -46,7 +46,7 @@ pub struct KeyPair {
 }
 
 /// An EBS volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Volume {
     /// Id with the prefix `vol-`.
     pub id: String,
@@ -65,7 +65,7 @@ pub struct Volume {
 }
 
 /// An elastic address. Association with instances is not modeled.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Address {
     /// Id with the prefix `eipalloc-`.
     pub id: String,
@@ -76,7 +76,7 @@ pub struct Address {
 }
 
 /// A launch template with its versions.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LaunchTemplate {
     /// Id with the prefix `lt-`.
     pub id: String,
@@ -97,7 +97,7 @@ pub struct LaunchTemplate {
 }
 
 /// A version of a launch template.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct TemplateVersion {
     /// Number of the version.
     pub number: u64,
@@ -112,7 +112,7 @@ pub struct TemplateVersion {
 }
 
 /// A call of CreateLaunchTemplateVersion, by which a repetition is known.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct VersionOrigin {
     /// Client token of the call.
     pub client_token: String,
@@ -225,7 +225,7 @@ fn has_devices(instance: &Instance, now: DateTime<Utc>) -> bool {
 }
 
 /// Resources of a region that no launch creates, and tags of all resources that do not keep their own.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Resources {
     /// Key pairs of all accounts.
     pub key_pairs: Vec<KeyPair>,

@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 /// assert_eq!(SeededRng::new(7, "ids").hex(8), SeededRng::new(7, "ids").hex(8));
 /// assert_ne!(SeededRng::new(7, "ids").hex(8), SeededRng::new(7, "faults").hex(8));
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct SeededRng {
     source: Xoshiro256PlusPlus,
 }

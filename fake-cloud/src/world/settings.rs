@@ -7,7 +7,7 @@ use super::account::Account;
 use crate::clock::{Clock, Pace};
 
 /// Durations of instance state changes, on the clock of the world.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Delays {
     /// Duration of `pending`.
     pub starting: Duration,
@@ -95,7 +95,7 @@ pub enum DelayError {
 }
 
 /// Dimensions of the metrics that the CloudWatch agent of an instance reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum AgentDimensions {
     /// All appended dimensions, and `InstanceId` alone (`aggregation_dimensions: [["InstanceId"]]`).
@@ -106,7 +106,7 @@ pub enum AgentDimensions {
 }
 
 /// Behavior of StopInstances for a `pending` instance that has never run. EC2 has been observed to do both.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum StopWhilePending {
     /// The call fails with `IncorrectInstanceState`.
@@ -117,12 +117,13 @@ pub enum StopWhilePending {
 }
 
 /// Configuration of a [`World`](super::World).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct Settings {
     /// Seed of all random numbers; 0 by default.
     pub seed: u64,
     /// Clock of the world; real time by default.
+    #[serde(skip, default = "real_clock")]
     pub clock: Clock,
     /// Durations of instance state changes.
     pub delays: Delays,
@@ -132,6 +133,11 @@ pub struct Settings {
     pub stop_while_pending: StopWhilePending,
     /// Accounts beside the default account.
     pub accounts: Vec<Account>,
+}
+
+/// The clock of settings that are read from a snapshot, until it is replaced.
+fn real_clock() -> Clock {
+    Clock::new(Pace::Real)
 }
 
 impl Settings {

@@ -16,3 +16,4 @@ mod limits;
 mod openapi;
 mod original;
 mod request_log;
+mod snapshots;

@@ -575,6 +575,7 @@ class FakeCloud:
         leases: str,
         scenario: str | Mapping[str, Any] | None = None,
         control_plane: str | None = None,
+        restore: str | None = None,
     ) -> FakeCloud:
         """Starts a fake cloud on free ports."""
 
@@ -589,6 +590,9 @@ class FakeCloud:
     def add_worker(self, /, fields: Mapping[str, Any]) -> dict[str, Any]: ...
     def advance(self, /, seconds: SupportsFloat | SupportsIndex) -> None: ...
     def audit(self, /) -> list[dict[str, Any]]: ...
+    def branch(self, /) -> FakeCloud:
+        """Starts another cloud that goes on from this one."""
+
     def cancel_drain(self, /, id: str, reason: str, cancelled_by: str) -> dict[str, Any]: ...
     def check_called(self, /, filter: Mapping[str, Any], times: SupportsIndex | None) -> str | None:
         """Returns why a request was not made as often as expected; None if it was."""
@@ -611,6 +615,9 @@ class FakeCloud:
     def instances(self, /, region: str) -> list[dict[str, Any]]: ...
     @property
     def is_running(self, /) -> bool: ...
+    def masked(self, /) -> list[dict[str, Any]]:
+        """Returns the secrets that the snapshot did not hold from which the cloud started."""
+
     def move_session(self, /, id: str, status: str) -> dict[str, Any]: ...
     def now(self, /) -> datetime: ...
     def request_lines(self, /, limit: SupportsIndex) -> tuple[list[str], int]:
@@ -620,6 +627,9 @@ class FakeCloud:
     def reset(self, /, empty: bool) -> None:
         """Restores the scenario of the start, or an empty cloud."""
 
+    def restore(self, /, snapshot: str) -> list[dict[str, Any]]:
+        """Replaces the whole cloud, and returns the secrets that the snapshot does not hold."""
+
     def run(self, /, region: str, tags: Sequence[tuple[str, str]], account: str | None = None) -> dict[str, Any]: ...
     def sessions(self, /) -> list[dict[str, Any]]: ...
     def set_metric(
@@ -627,6 +637,9 @@ class FakeCloud:
     ) -> None: ...
     def settle(self, /) -> None:
         """Waits until every CML server matches the state of its instance."""
+
+    def snapshot(self, /, secrets: bool) -> str:
+        """Returns the whole cloud as JSON."""
 
     def start_instance(self, /, region: str, id: str) -> None: ...
     def stop(self, /) -> None:

@@ -17,8 +17,8 @@ use hyper::{HeaderMap, Method, StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::services::{ResetTo, Services};
-use super::{AdminError, AdminResult, AdminState};
+use super::services::ResetTo;
+use super::{AdminError, AdminResult, AdminState, services};
 use crate::control_plane::{SessionFilter, WorkerFilter};
 use crate::etcd::{KeyRange, Range};
 use crate::request_log::RequestFilter;
@@ -26,6 +26,7 @@ use crate::scenario::BUILTIN;
 use crate::world::World;
 
 pub(crate) use self::stream::Stopping;
+pub(super) use self::stream::Streams;
 
 /// Path of the console.
 pub(crate) const PATH: &str = "/_fake/ui/";
@@ -74,7 +75,7 @@ pub(super) fn help() -> [(&'static str, &'static str); 10] {
             "POST /_fake/ui/scenario",
             "{\"name\": \"bad-day\"} replaces the state of every service by a built-in scenario",
         ),
-        ("POST /_fake/clock/next", "advance the clock to the next event of an instance or a session"),
+        ("POST /_fake/clock/next", "advance the clock to the next event of an instance, a session or the timeline"),
     ]
 }
 
@@ -109,13 +110,6 @@ async fn config() -> Json<Value> {
 
 fn settings() -> Json<Value> {
     Json(json!({"server": "fake-cloud", "title": "fake cloud", "api": "/_fake/", "stream": "/_fake/ui/events"}))
-}
-
-/// Returns the services beside AWS.
-fn services(state: &AdminState) -> Result<&Services, AdminError> {
-    state.services.as_ref().ok_or_else(|| {
-        AdminError(StatusCode::NOT_FOUND, "this cloud has AWS only: no control plane, etcd and CML".to_owned())
-    })
 }
 
 async fn worker(State(state): State<AdminState>, id: Result<Path<String>, PathRejection>) -> AdminResult {
@@ -195,6 +189,7 @@ async fn etcd(State(state): State<AdminState>) -> AdminResult {
         json!({"stream": watcher.stream, "range": rows::range(&watcher.keys), "revision": watcher.next_revision})
     });
     let mut body = services.show_etcd();
+    body["on_world_clock"] = services.etcd.clock().is_same(state.world.clock()).into();
     body["count"] = found.len().into();
     body["keys"] = keys.into();
     body["watchers"] = watchers.collect();
@@ -245,7 +240,7 @@ async fn load_scenario(
     if let Some(pace) = scenario.pace() {
         state.world.clock().set_pace(pace);
     }
-    scenario.settle(&state.world, &services.records).map_err(failed)?;
+    services.apply(&scenario, &state.world).map_err(failed)?;
     Ok(Json(json!({"scenario": name})))
 }
 
@@ -254,7 +249,10 @@ async fn advance_to_next(State(state): State<AdminState>) -> AdminResult {
     let now = state.world.clock().now();
     let event = rows::next_event(&state);
     let step = event.as_ref().and_then(|event| (event.at - now).to_std().ok()).unwrap_or(Duration::ZERO);
-    state.world.clock().advance(step);
+    match &state.services {
+        Some(services) => services.advance(&state.world, step),
+        None => state.world.clock().advance(step),
+    }
     let event = event.map(|event| json!({"at": event.at, "what": event.what}));
     let mut body = super::state::clock(&state.world);
     body["event"] = event.into();

@@ -1,6 +1,7 @@
 //! Parts of the state in the compact form that the console shows.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value, json};
@@ -9,9 +10,10 @@ use super::super::AdminState;
 use super::{MAX_VALUE, all_workers};
 use crate::cml::CmlServers;
 use crate::control_plane::{SessionFilter, Worker};
-use crate::etcd::{KeyRange, Record};
+use crate::etcd::{EtcdStore, KeyRange, Range, Record};
 use crate::request_log::REDACTED;
-use crate::world::{Instance, InstanceState, Lifecycle};
+use crate::snapshot::is_secret;
+use crate::world::{Instance, InstanceState, Lifecycle, World, mix};
 
 /// Number of fields of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,14 +147,6 @@ pub(super) fn without_secrets(value: &Value) -> Value {
     }
 }
 
-/// Whether a field of this name may hold a secret. The token of a launch and a fencing token protect nothing.
-fn is_secret(name: &str) -> bool {
-    const SECRETS: [&str; 6] = ["password", "token", "secret", "api_key", "apikey", "user_data"];
-    const PUBLIC: [&str; 3] = ["client_token", "launch_token", "fencing_token"];
-    let name = name.to_ascii_lowercase();
-    SECRETS.iter().any(|secret| name.contains(secret)) && !PUBLIC.contains(&name.as_str())
-}
-
 /// The next change that follows from time alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NextEvent {
@@ -160,7 +154,7 @@ pub(super) struct NextEvent {
     pub(super) what: String,
 }
 
-/// Returns the next change of an instance or a session; none if nothing is due.
+/// Returns the next change of an instance or a session, or the next step of the scenario; none if nothing is due.
 ///
 /// Leases of etcd are left out: a controller that lives renews its own.
 pub(super) fn next_event(state: &AdminState) -> Option<NextEvent> {
@@ -192,7 +186,53 @@ pub(super) fn next_event(state: &AdminState) -> Option<NextEvent> {
         });
         due.min().map(|(at, what)| NextEvent { at, what })
     });
-    instance.map(|(event, _)| event).into_iter().chain(session).min_by_key(|event| event.at)
+    let step = state.services.as_ref().and_then(|services| services.timeline.first());
+    // A step that is due already is taken by the next move of the clock.
+    let step = step.filter(|step| step.at() > now).map(|step| NextEvent { at: step.at(), what: step.title() });
+    instance.map(|(event, _)| event).into_iter().chain(session).chain(step).min_by_key(|event| event.at)
+}
+
+/// Returns a number that changes with the instances that are no longer described.
+pub(super) fn gone(world: &World) -> u64 {
+    world.with_ec2(|ec2, _| {
+        let newest = ec2.regions().filter_map(crate::world::Region::newest_gone);
+        newest.fold(0, |all, (at, sequence)| all ^ mix(at.timestamp_millis() as u64 ^ mix(sequence)))
+    })
+}
+
+/// Returns the instances that are no longer described, by id, with their states and the time until which they were.
+pub(super) fn past(world: &World) -> Value {
+    let gone = world.with_ec2(|ec2, _| {
+        let all = ec2.regions().flat_map(|region| region.gone().map(|(at, gone)| (region.name, *at, Arc::clone(gone))));
+        all.collect::<Vec<_>>()
+    });
+    let rows = gone.iter().map(|(region, at, gone)| {
+        let mut row = instance(region, gone, *at, Detail::Row);
+        row["owner"] = json!(gone.tags.get("lcm:worker_id"));
+        row["until"] = json!(at.timestamp_millis());
+        (gone.id.clone(), row)
+    });
+    Value::Object(rows.collect())
+}
+
+/// Returns the leaders of the fleet: the oldest key of each election, as a controller writes it, with its lease.
+pub(super) fn leaders(etcd: &EtcdStore) -> Value {
+    let found = etcd.range(&Range::new(KeyRange::prefix(""))).map(|found| found.records).unwrap_or_default();
+    let leaders = found.iter().filter_map(|record| {
+        let key = std::str::from_utf8(&record.key).ok()?;
+        let election = key.strip_suffix("/leader")?;
+        let lease = etcd.lease_status(record.lease)?;
+        let shard = election.split_once("/shards/").and_then(|(_, place)| place.split_once('/'));
+        Some(json!({
+            "key": key,
+            "leader": String::from_utf8_lossy(&record.value),
+            "shard": shard.map(|(count, number)| format!("shard {number} of {count}")),
+            "token": record.create_revision,
+            "lease": format!("{:x}", record.lease),
+            "seconds": lease.granted_ttl,
+        }))
+    });
+    leaders.collect()
 }
 
 /// Returns all workers with the address of each record, to notice changes.

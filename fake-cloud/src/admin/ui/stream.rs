@@ -11,11 +11,13 @@ use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use chrono::{DateTime, Utc};
 use futures_util::stream;
+use hyper::StatusCode;
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::super::AdminState;
+use super::super::{AdminError, AdminState};
 use super::rows::{self, NextEvent};
 use crate::clock::Pace;
 use crate::control_plane::Worker;
@@ -31,6 +33,9 @@ const SLOW_TICK: Duration = Duration::from_secs(1);
 /// Time after which a comment is sent on a quiet stream, so that a client notices a lost connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
+/// Largest number of streams. They leave connections free for clients.
+const MAX_STREAMS: usize = 16;
+
 /// Largest number of requests in one message. A client that misses some still has their number.
 const MAX_REQUESTS: usize = 400;
 
@@ -45,14 +50,119 @@ pub(crate) struct Stopping(pub(crate) watch::Receiver<()>);
 pub(super) async fn events(
     State(state): State<AdminState>,
     stopping: Option<Extension<Stopping>>,
-) -> impl IntoResponse {
+) -> Result<impl IntoResponse, AdminError> {
+    let permit = Arc::clone(&state.streams.permits).try_acquire_owned().map_err(|_| {
+        let message = format!("{MAX_STREAMS} consoles are open already: close one, or use the JSON of the admin API");
+        AdminError(StatusCode::SERVICE_UNAVAILABLE, message)
+    })?;
     let stopping = stopping.map(|Extension(Stopping(receiver))| receiver);
-    let viewer = Viewer { state, stopping, sent: Sent::default(), next: Instant::now(), slow: Instant::now() };
+    let viewer = Viewer { state, stopping, sent: Sent::default(), next: Instant::now(), _permit: permit };
     let messages = stream::unfold(viewer, |mut viewer| async move {
         let message = viewer.next().await?;
         Some((Ok::<_, Infallible>(Event::default().data(message)), viewer))
     });
-    Sse::new(messages).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
+    Ok(Sse::new(messages).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
+}
+
+/// State that all streams share.
+#[derive(Debug)]
+pub(in super::super) struct Streams {
+    permits: Arc<Semaphore>,
+    /// The last look at the state.
+    latest: Mutex<Option<Arc<Look>>>,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self { permits: Arc::new(Semaphore::new(MAX_STREAMS)), latest: Mutex::default() }
+    }
+}
+
+/// The state of every service at one time.
+#[derive(Debug)]
+struct Look {
+    at: Instant,
+    workers: Vec<Arc<Worker>>,
+    instances: Vec<(&'static str, Arc<Instance>, InstanceState)>,
+    now: DateTime<Utc>,
+    /// Parts that are sent as a whole. One that is as it was at the look before is the same allocation.
+    parts: Vec<(&'static str, Arc<Value>)>,
+    /// Identifies the instances that are gone.
+    gone: u64,
+    /// Rows of the CML servers, and the time at which they were read.
+    cml: (Instant, Arc<BTreeMap<String, Value>>),
+    clock: SentClock,
+}
+
+impl Streams {
+    /// Looks at the state, or returns a look that is younger than half a tick: however many clients there are, the state
+    /// is read a few times a second.
+    fn look(&self, state: &AdminState) -> Arc<Look> {
+        let mut latest = self.latest.lock();
+        if let Some(look) = latest.as_ref().filter(|look| look.at.elapsed() < TICK / 2) {
+            return Arc::clone(look);
+        }
+        let look = Arc::new(Look::new(state, latest.as_deref()));
+        *latest = Some(Arc::clone(&look));
+        look
+    }
+}
+
+impl Look {
+    fn new(state: &AdminState, before: Option<&Self>) -> Self {
+        let at = Instant::now();
+        let (instances, now) = state.world.with_ec2(|ec2, now| {
+            let names: Vec<&'static str> = ec2.regions().map(|region| region.name).collect();
+            let mut all = Vec::new();
+            for name in names {
+                // `Ec2::region` drops terminated instances that are no longer visible.
+                let Ok(region) = ec2.region(name, now) else { continue };
+                all.extend(region.instances().map(|instance| (name, Arc::clone(instance), instance.state(now))));
+            }
+            (all, now)
+        });
+        let cml = match before.map(|before| &before.cml).filter(|(read, _)| read.elapsed() < SLOW_TICK) {
+            Some((read, rows)) => (*read, Arc::clone(rows)),
+            None => {
+                let servers = state.services.as_ref().map(|services| rows::cml(&services.cml_servers));
+                (at, Arc::new(servers.unwrap_or_default()))
+            }
+        };
+        let clock = state.world.clock();
+        let clock = SentClock { now: clock.now(), read: at, pace: clock.pace(), next: rows::next_event(state) };
+        let gone = rows::gone(&state.world);
+        let parts = parts(state, gone, before);
+        Self { at, workers: rows::workers(state), instances, now, parts, gone, cml, clock }
+    }
+}
+
+/// Returns the parts that are sent as a whole.
+fn parts(state: &AdminState, gone: u64, before: Option<&Look>) -> Vec<(&'static str, Arc<Value>)> {
+    let world = &state.world;
+    let part = |name| before?.parts.iter().find(|(part, _)| *part == name).map(|(_, value)| value);
+    let past = part("past").filter(|_| before.is_some_and(|before| before.gone == gone));
+    let mut parts = vec![
+        ("faults", Arc::new(json!(world.faults().list()))),
+        ("notices", Arc::new(json!(world.request_log().notices()))),
+        ("past", past.map_or_else(|| Arc::new(rows::past(world)), Arc::clone)),
+    ];
+    if let Some(services) = &state.services {
+        let etcd = &services.etcd;
+        // Not the time to live that is left, which a client counts down itself.
+        let seen = json!({
+            "revision": etcd.revision(),
+            "leases": etcd.leases().len(),
+            "watchers": etcd.watchers().len(),
+            "available": !etcd.is_unavailable(),
+            "seen": etcd.fingerprint(),
+        });
+        // The keys of leaders are as before if no key has changed.
+        let known = part("leaders").filter(|_| part("etcd").is_some_and(|etcd| etcd["revision"] == seen["revision"]));
+        parts.push(("leaders", known.map_or_else(|| Arc::new(rows::leaders(etcd)), Arc::clone)));
+        parts.push(("etcd", Arc::new(seen)));
+        parts.push(("timeline", Arc::new(rows::without_secrets(&json!(services.timeline.pending())))));
+    }
+    parts
 }
 
 /// One client and the state that it knows.
@@ -61,7 +171,7 @@ struct Viewer {
     stopping: Option<watch::Receiver<()>>,
     sent: Sent,
     next: Instant,
-    slow: Instant,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// The state that was sent.
@@ -71,8 +181,8 @@ struct Sent {
     workers: HashMap<String, Arc<Worker>>,
     instances: HashMap<String, (Arc<Instance>, InstanceState)>,
     requests: u64,
-    parts: HashMap<&'static str, Value>,
-    cml: BTreeMap<String, Value>,
+    parts: HashMap<&'static str, Arc<Value>>,
+    cml: Arc<BTreeMap<String, Value>>,
     clock: Option<SentClock>,
 }
 
@@ -97,16 +207,13 @@ impl Viewer {
     /// Returns the changes since the last message; `None` if there are none.
     fn look(&mut self) -> Option<String> {
         let mut message = Map::new();
-        self.workers(&mut message);
-        self.instances(&mut message);
+        let look = self.state.streams.look(&self.state);
+        self.workers(&look, &mut message);
+        self.instances(&look, &mut message);
         self.requests(&mut message);
-        self.parts(&mut message);
-        let now = Instant::now();
-        if self.slow <= now {
-            self.slow = now + SLOW_TICK;
-            self.cml(&mut message);
-        }
-        let clock = self.clock();
+        self.parts(&look, &mut message);
+        self.cml(&look, &mut message);
+        let clock = look.clock.clone();
         if message.is_empty() && self.sent.clock.as_ref().is_some_and(|sent| clock.follows(sent)) {
             return None;
         }
@@ -119,10 +226,10 @@ impl Viewer {
     }
 
     /// Adds the workers whose record was written since. A record that was not has the same address.
-    fn workers(&mut self, message: &mut Map<String, Value>) {
-        let current = rows::workers(&self.state);
+    fn workers(&mut self, look: &Look, message: &mut Map<String, Value>) {
+        let current = &look.workers;
         let mut changed = Map::new();
-        for worker in &current {
+        for worker in current {
             if self.sent.workers.get(worker.id()).is_none_or(|sent| !Arc::ptr_eq(sent, worker)) {
                 changed.insert(worker.id().to_owned(), rows::worker(worker));
                 self.sent.workers.insert(worker.id().to_owned(), Arc::clone(worker));
@@ -137,29 +244,19 @@ impl Viewer {
         add(message, "workers", changed);
     }
 
-    fn instances(&mut self, message: &mut Map<String, Value>) {
-        let (current, now) = self.state.world.with_ec2(|ec2, now| {
-            let names: Vec<&'static str> = ec2.regions().map(|region| region.name).collect();
-            let mut all = Vec::new();
-            for name in names {
-                // `Ec2::region` drops terminated instances that are no longer visible.
-                let Ok(region) = ec2.region(name, now) else { continue };
-                all.extend(region.instances().map(|instance| (name, Arc::clone(instance))));
-            }
-            (all, now)
-        });
+    fn instances(&mut self, look: &Look, message: &mut Map<String, Value>) {
+        let (current, now) = (&look.instances, look.now);
         let mut changed = Map::new();
-        for (region, instance) in &current {
-            let state = instance.state(now);
+        for (region, instance, state) in current {
             let is_same =
-                |(sent, before): &(Arc<Instance>, InstanceState)| Arc::ptr_eq(sent, instance) && *before == state;
+                |(sent, before): &(Arc<Instance>, InstanceState)| Arc::ptr_eq(sent, instance) && before == state;
             if !self.sent.instances.get(&instance.id).is_some_and(is_same) {
                 changed.insert(instance.id.clone(), rows::instance(region, instance, now, rows::Detail::Row));
-                self.sent.instances.insert(instance.id.clone(), (Arc::clone(instance), state));
+                self.sent.instances.insert(instance.id.clone(), (Arc::clone(instance), *state));
             }
         }
         if self.sent.instances.len() > current.len() {
-            let ids: HashSet<&str> = current.iter().map(|(_, instance)| instance.id.as_str()).collect();
+            let ids: HashSet<&str> = current.iter().map(|(_, instance, _)| instance.id.as_str()).collect();
             self.sent
                 .instances
                 .retain(|id, _| ids.contains(id.as_str()) || changed.insert(id.clone(), Value::Null).is_some());
@@ -183,28 +280,21 @@ impl Viewer {
     }
 
     /// Adds the parts that are sent as a whole.
-    fn parts(&mut self, message: &mut Map<String, Value>) {
-        let world = &self.state.world;
-        let log = world.request_log();
-        let mut parts = vec![("faults", json!(world.faults().list())), ("notices", json!(log.notices()))];
-        if let Some(services) = &self.state.services {
-            let etcd = &services.etcd;
-            let (leases, watchers) = (etcd.leases().len(), etcd.watchers().len());
-            let (revision, is_available) = (etcd.revision(), !etcd.is_unavailable());
-            let seen = json!({"revision": revision, "leases": leases, "watchers": watchers, "available": is_available});
-            parts.push(("etcd", seen));
-        }
-        for (name, value) in parts {
-            if self.sent.parts.get(name) != Some(&value) {
-                message.insert(name.to_owned(), value.clone());
-                self.sent.parts.insert(name, value);
+    fn parts(&mut self, look: &Look, message: &mut Map<String, Value>) {
+        for (name, value) in &look.parts {
+            if self.sent.parts.get(name).is_some_and(|sent| Arc::ptr_eq(sent, value) || sent == value) {
+                continue;
             }
+            message.insert((*name).to_owned(), Value::clone(value));
+            self.sent.parts.insert(name, Arc::clone(value));
         }
     }
 
-    fn cml(&mut self, message: &mut Map<String, Value>) {
-        let Some(services) = &self.state.services else { return };
-        let current = rows::cml(&services.cml_servers);
+    fn cml(&mut self, look: &Look, message: &mut Map<String, Value>) {
+        let current = &look.cml.1;
+        if Arc::ptr_eq(current, &self.sent.cml) {
+            return;
+        }
         let mut changed = Map::new();
         for id in self.sent.cml.keys().filter(|id| !current.contains_key(*id)) {
             changed.insert(id.clone(), Value::Null);
@@ -212,14 +302,8 @@ impl Viewer {
         for (id, row) in current.iter().filter(|(id, row)| self.sent.cml.get(*id) != Some(row)) {
             changed.insert(id.clone(), row.clone());
         }
-        self.sent.cml = current;
+        self.sent.cml = Arc::clone(current);
         add(message, "cml", changed);
-    }
-
-    fn clock(&self) -> SentClock {
-        let clock = self.state.world.clock();
-        let (pace, next) = (clock.pace(), rows::next_event(&self.state));
-        SentClock { now: clock.now(), read: Instant::now(), pace, next }
     }
 }
 
@@ -230,6 +314,7 @@ fn add(message: &mut Map<String, Value>, part: &str, changed: Map<String, Value>
 }
 
 /// The clock at a time of reading. A client continues it at its pace.
+#[derive(Debug, Clone)]
 struct SentClock {
     now: DateTime<Utc>,
     read: Instant,

@@ -18,7 +18,7 @@ use tokens::Tokens;
 const ROOT: &str = "root";
 
 /// A user's password.
-#[derive(Clone)]
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
 pub(super) enum Password {
     /// Hash in the format of bcrypt.
     Hash(String),
@@ -26,12 +26,14 @@ pub(super) enum Password {
     None,
 }
 
+#[derive(serde::Serialize, serde::Deserialize)]
 struct User {
     password: Password,
     roles: BTreeSet<String>,
 }
 
 /// Users, roles and tokens of a store.
+#[derive(serde::Serialize, serde::Deserialize)]
 pub(super) struct Auth {
     is_enabled: bool,
     /// Counts the changes of users and roles.
@@ -57,6 +59,11 @@ impl Auth {
             roles: BTreeMap::new(),
             tokens: Tokens::default(),
         }
+    }
+
+    /// Moves the expiries of all tokens by the difference of two clocks.
+    pub(super) fn rebase(&mut self, by: chrono::TimeDelta) {
+        self.tokens.rebase(by);
     }
 
     pub(super) fn is_enabled(&self) -> bool {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 /// The accesses that a permission allows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(in super::super) enum PermissionKind {
     /// Reads, watches and compares.
     Read,
@@ -30,10 +30,12 @@ impl PermissionKind {
 }
 
 /// A permission on a key or a range, with etcd's two fields for a range.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(in super::super) struct Permission {
     pub(in super::super) kind: PermissionKind,
+    #[serde(with = "crate::serial::text")]
     pub(in super::super) key: Bytes,
+    #[serde(with = "crate::serial::text")]
     pub(in super::super) range_end: Bytes,
 }
 

@@ -8,17 +8,25 @@ use chrono::{DateTime, TimeDelta, Utc};
 const LIFETIME: TimeDelta = TimeDelta::seconds(300);
 
 /// All tokens of a store.
-#[derive(Default)]
+#[derive(Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct Tokens {
     by_token: HashMap<String, Token>,
 }
 
+#[derive(serde::Serialize, serde::Deserialize)]
 struct Token {
     user: String,
     expires: DateTime<Utc>,
 }
 
 impl Tokens {
+    /// Moves all expiries by the difference of two clocks.
+    pub(super) fn rebase(&mut self, by: TimeDelta) {
+        for token in self.by_token.values_mut() {
+            token.expires = token.expires.checked_add_signed(by).unwrap_or(token.expires);
+        }
+    }
+
     /// Accepts a token from now on.
     pub(super) fn insert(&mut self, token: String, user: &str, now: DateTime<Utc>) {
         self.by_token.retain(|_, token| now < token.expires);

@@ -9,11 +9,13 @@ use bytes::Bytes;
 use crate::etcd::key_range::KeyRange;
 
 /// A key at one revision.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Record {
     /// The full key.
+    #[serde(with = "crate::serial::text")]
     pub key: Bytes,
     /// The value; empty for a tombstone.
+    #[serde(with = "crate::serial::text")]
     pub value: Bytes,
     /// The revision that created the key; 0 for a tombstone.
     pub create_revision: i64,
@@ -65,6 +67,29 @@ impl Event {
 
 /// Accounted size of a version in addition to its key and value.
 const VERSION_OVERHEAD: usize = 200;
+
+/// All versions, in the order of the keys.
+impl serde::Serialize for Keyspace {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.all_versions())
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Keyspace {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut keyspace = Self::default();
+        for record in <Vec<Arc<Record>> as serde::Deserialize>::deserialize(deserializer)? {
+            if keyspace.keys.get(&record.key).and_then(|known| known.last()).is_some_and(|last| {
+                (last.mod_revision, last.sub_revision) >= (record.mod_revision, record.sub_revision)
+            }) {
+                let key = String::from_utf8_lossy(&record.key);
+                return Err(serde::de::Error::custom(format!("the versions of key {key:?} are out of order")));
+            }
+            keyspace.push(record);
+        }
+        Ok(keyspace)
+    }
+}
 
 /// An ordered map from key to its versions, oldest first. A deleted key stays, ending in a tombstone, until it is
 /// compacted.
@@ -159,19 +184,57 @@ fn newest(versions: &[Arc<Record>]) -> Option<&Arc<Record>> {
     versions.last().filter(|record| !record.is_tombstone())
 }
 
+/// Revision of the first write of a store.
+const FIRST_WRITE: i64 = 2;
+
 /// The events of each revision since the last compaction, for watchers that start in the past.
 ///
 /// Every revision after the first has events, so the index of a revision is its distance from the oldest one.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct History {
     oldest: i64,
+    /// Follows from the versions of all keys, so that a snapshot leaves it out.
+    #[serde(skip)]
     revisions: VecDeque<Arc<[Event]>>,
 }
 
 impl History {
     /// The history of a new store, whose first write will be revision 2.
     pub(crate) fn new() -> Self {
-        Self { oldest: 2, revisions: VecDeque::new() }
+        Self { oldest: FIRST_WRITE, revisions: VecDeque::new() }
+    }
+
+    /// Builds the events up to `revision` from the versions of all keys.
+    ///
+    /// # Errors
+    /// The versions do not belong to these revisions.
+    pub(crate) fn rebuild(&mut self, keyspace: &Keyspace, revision: i64) -> Result<(), String> {
+        let mut by_revision: BTreeMap<i64, Vec<Event>> = BTreeMap::new();
+        for versions in keyspace.keys.values() {
+            for (index, record) in versions.iter().enumerate().filter(|(_, it)| it.mod_revision >= self.oldest) {
+                let before = index.checked_sub(1).and_then(|index| versions.get(index));
+                // The first revision after a compaction keeps no previous versions.
+                let is_first = self.oldest > FIRST_WRITE && record.mod_revision == self.oldest;
+                let previous = before.filter(|before| !before.is_tombstone() && !is_first).cloned();
+                let event = Event { record: Arc::clone(record), previous };
+                by_revision.entry(record.mod_revision).or_default().push(event);
+            }
+        }
+        let newest = by_revision.last_key_value().map_or(0, |(newest, _)| *newest);
+        // A compaction leaves its revision empty if that deleted keys only.
+        let known = i64::try_from(by_revision.len()).unwrap_or(i64::MAX);
+        if newest > revision || (revision >= self.oldest && revision - self.oldest > known) || self.oldest < FIRST_WRITE
+        {
+            return Err(format!("revision {revision} does not fit {known} revisions of keys from {} on", self.oldest));
+        }
+        self.revisions = (self.oldest..=revision)
+            .map(|revision| {
+                let mut events = by_revision.remove(&revision).unwrap_or_default();
+                events.sort_by_key(|event| event.record.sub_revision);
+                events.into()
+            })
+            .collect();
+        Ok(())
     }
 
     /// Appends the events of the next revision.

@@ -10,7 +10,7 @@ mod tests;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 
 use super::alarm::{Alarm, AlarmKind, Alarms};
 use super::error::EtcdError;
@@ -27,14 +27,16 @@ pub(super) use keyspace::{History, Keyspace};
 const QUOTA: usize = 2 * 1024 * 1024 * 1024;
 
 /// A multi-version store with etcd's rules.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Store {
     keyspace: Keyspace,
     history: History,
     leases: Leases,
+    #[serde(skip)]
     watchers: Watchers,
     revision: i64,
     compact_revision: i64,
+    #[serde(skip)]
     has_notified: bool,
     quota: usize,
     /// Accounted size of the database file: it grows with the versions, and shrinks when it is defragmented.
@@ -46,7 +48,7 @@ pub(super) struct Store {
 }
 
 /// Numbers of operations since the store was created.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct Counters {
     pub(super) ranges: u64,
     pub(super) puts: u64,
@@ -128,6 +130,31 @@ impl Store {
         watchers.close_all();
         watchers.resume(StoreView { revision: 1, compact_revision: 0, history: &History::new() });
         *self = Self { watchers, ..Self::with_quota(self.member_id, self.quota) };
+    }
+
+    /// Moves the expiry of all leases by the difference of two clocks.
+    pub(super) fn rebase(&mut self, by: TimeDelta) {
+        self.leases.rebase(by);
+    }
+
+    /// Completes a store that was read from a snapshot.
+    ///
+    /// # Errors
+    /// The versions of the keys do not belong to the revisions.
+    pub(super) fn rebuild(&mut self) -> Result<(), String> {
+        self.history.rebuild(&self.keyspace, self.revision)
+    }
+
+    /// Takes the place of another store, and closes its watch streams.
+    pub(super) fn replace(self, current: &mut Self) {
+        let mut watchers = std::mem::take(&mut current.watchers);
+        watchers.close_all();
+        watchers.resume(StoreView {
+            revision: self.revision,
+            compact_revision: self.compact_revision,
+            history: &self.history,
+        });
+        *current = Self { watchers, ..self };
     }
 
     pub(super) fn revision(&self) -> i64 {
@@ -213,6 +240,16 @@ impl Store {
         let granted = self.leases.grant(id, ttl, now)?;
         self.counters.leases_granted += 1;
         Ok(granted)
+    }
+
+    /// The expiries of all leases, with their ids.
+    pub(super) fn lease_expiries(&self) -> impl Iterator<Item = (DateTime<Utc>, i64)> {
+        self.leases.expiries()
+    }
+
+    /// The numbers of all watchers, which are never used again.
+    pub(super) fn watcher_numbers(&self) -> impl Iterator<Item = u64> {
+        self.watchers.numbers()
     }
 
     pub(super) fn lease_exists(&self, id: i64) -> bool {

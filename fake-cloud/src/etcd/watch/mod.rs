@@ -137,6 +137,11 @@ pub(super) struct StoreView<'a> {
 }
 
 impl Watchers {
+    /// The numbers of all watchers.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.watchers.keys().copied()
+    }
+
     /// Opens a stream and returns the receiving end of its queue.
     pub(super) fn open(&mut self) -> WatchReceiver {
         let stream = self.next_number();

@@ -21,7 +21,7 @@ const MAX_UNITS: usize = 32;
 const MAX_METRICS: usize = 50_000;
 
 /// Identity of a metric. Queries must match all dimensions.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct MetricKey {
     /// Namespace, such as `AWS/EC2`.
     pub namespace: String,
@@ -67,11 +67,19 @@ impl MetricFilter {
 }
 
 /// Metrics of all regions.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub struct Metrics {
     seed: u64,
     agent: AgentDimensions,
-    put: BTreeMap<String, HashMap<MetricKey, BTreeMap<i64, Vec<Datum>>>>,
+    put: BTreeMap<String, RegionMetrics>,
+}
+
+/// Data points of a region by metric and second.
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+struct RegionMetrics {
+    #[serde(with = "crate::serial::pairs")]
+    by_key: HashMap<MetricKey, BTreeMap<i64, Vec<Datum>>>,
 }
 
 impl Metrics {
@@ -80,7 +88,7 @@ impl Metrics {
     }
 
     fn put(&mut self, region: &str, key: MetricKey, datum: Datum) -> bool {
-        let metrics = self.put.entry(region.to_owned()).or_default();
+        let metrics = &mut self.put.entry(region.to_owned()).or_default().by_key;
         if metrics.len() >= MAX_METRICS && !metrics.contains_key(&key) {
             return false;
         }
@@ -99,14 +107,15 @@ impl Metrics {
     }
 
     fn remove(&mut self, region: &str, key: &MetricKey, at: DateTime<Utc>) {
-        if let Some(points) = self.put.get_mut(region).and_then(|metrics| metrics.get_mut(key)) {
+        if let Some(points) = self.put.get_mut(region).and_then(|metrics| metrics.by_key.get_mut(key)) {
             points.remove(&at.timestamp());
         }
     }
 
     fn points(&self, region: &str, key: &MetricKey, from: DateTime<Utc>, to: DateTime<Utc>) -> Vec<Datum> {
         let (from, to) = (from.timestamp(), to.timestamp());
-        let Some(points) = self.put.get(region).and_then(|metrics| metrics.get(key)).filter(|_| from < to) else {
+        let Some(points) = self.put.get(region).and_then(|metrics| metrics.by_key.get(key)).filter(|_| from < to)
+        else {
             return Vec::new();
         };
         points.range(from..to).flat_map(|(_, data)| data.iter().cloned()).collect()
@@ -166,7 +175,7 @@ impl World {
         let metrics = self.metrics.lock();
         let mut keys: Vec<MetricKey> =
             instances.iter().flat_map(|instance| generated::keys(instance, metrics.agent)).collect();
-        keys.extend(metrics.put.get(region).into_iter().flat_map(|put| put.keys().cloned()));
+        keys.extend(metrics.put.get(region).into_iter().flat_map(|put| put.by_key.keys().cloned()));
         drop(metrics);
         keys.retain(|key| filter.passes(key));
         keys.sort();

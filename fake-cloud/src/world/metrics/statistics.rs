@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 const MAX_VALUES: usize = 1500;
 
 /// Aggregate of samples.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Summary {
     /// Number of samples.
     pub count: f64,
@@ -23,7 +23,7 @@ pub struct Summary {
 }
 
 /// A data point of a metric.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Datum {
     /// Time of the samples.
     pub at: DateTime<Utc>,

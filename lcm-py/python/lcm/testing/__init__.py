@@ -15,9 +15,12 @@ import difflib
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from os import PathLike
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, Unpack, cast, overload
+from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 from lcm import _lcm
 from lcm._lcm import Worker
@@ -28,12 +31,47 @@ from lcm.observation import Instance, Session
 from lcm.ports import Cml, Compute, ControlPlane, Events, Metrics
 from lcm.types import FaultAction, FaultRule, Settings
 
-__all__ = ["FakeCloud", "crash"]
+__all__ = ["FakeCloud", "MaskedSecret", "Snapshot", "crash"]
 
 T = TypeVar("T")
 
 REGION = "us-east-1"
 """Default region of all methods."""
+
+
+class MaskedSecret(TypedDict):
+    """Secrets of one kind that a snapshot does not hold, and the value that a restored cloud has instead."""
+
+    secret: str
+    count: int
+    default: str
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A whole cloud at one time, as one JSON document. It is taken by :meth:`FakeCloud.snapshot`."""
+
+    text: str = field(repr=False)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the snapshot to a file, for :meth:`load`, ``fake-cloud --restore`` or the console."""
+        Path(path).write_text(self.text, encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Snapshot:
+        """Read a snapshot from a file.
+
+        Raises:
+            FakeCloudError: the file cannot be read. Its content is checked when a cloud is restored from it.
+        """
+        try:
+            return cls(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise FakeCloudError(f"cannot read the snapshot {path}: {error}") from error
+
+
+def _snapshot(given: Snapshot | str | PathLike[str]) -> Snapshot:
+    return given if isinstance(given, Snapshot) else Snapshot.load(given)
 
 
 class FakeCloud:
@@ -47,6 +85,9 @@ class FakeCloud:
     ``scenario`` is the name of a built-in one, the path of a YAML file, or the content of one as a mapping. ``leases``
     selects the clock of etcd leases: ``"wall"``, so that a controller keeps its lease while the clock is moved,
     ``"world"``, so that it loses it, or ``"auto"``, which is the world's clock unless that runs faster.
+
+    ``restore`` is a :class:`Snapshot`, or the path of its file, from which the cloud goes on. Its clock, seed, delays
+    and generation take the place of the arguments.
 
     Instances are given by their id or their ``Name`` tag, or by their worker; workers by their id or name. A name that
     does not exist is refused with the one that was probably meant, and so are operations, fields and statuses.
@@ -63,9 +104,14 @@ class FakeCloud:
         leases: Literal["wall", "world", "auto"] = "wall",
         scenario: str | Mapping[str, Any] | None = None,
         control_plane: Literal["original", "extended"] | None = None,
+        restore: Snapshot | str | PathLike[str] | None = None,
     ) -> None:
-        self._options = (clock, seed, delays, leases, scenario, control_plane)
+        if restore is not None and (scenario is not None or control_plane is not None):
+            raise FakeCloudError("restore takes the place of scenario and control_plane: give one of them")
+        text = None if restore is None else _snapshot(restore).text
+        self._options = (clock, seed, delays, leases, scenario, control_plane, text)
         self._cloud: _lcm.FakeCloud | None = None
+        self._is_branch = False
 
     def start(self) -> Self:
         """Start every service."""
@@ -80,8 +126,15 @@ class FakeCloud:
             self._cloud.stop()
             self._cloud = None
 
-    def __enter__(self) -> Self:
+    def _enter(self) -> Self:
+        # A branch runs already.
+        if self._is_branch and self._cloud is not None:
+            self._is_branch = False
+            return self
         return self.start()
+
+    def __enter__(self) -> Self:
+        return self._enter()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -89,7 +142,7 @@ class FakeCloud:
         self.stop()
 
     async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.start)
+        return await asyncio.to_thread(self._enter)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -160,6 +213,49 @@ class FakeCloud:
     def reset(self, *, empty: bool = False) -> None:
         """Restore the scenario of the start, or an empty cloud. The clock is not reset."""
         self._native.reset(empty)
+
+    def snapshot(self, *, secrets: bool = False) -> Snapshot:
+        """Return the whole cloud: EC2, CloudWatch, records, etcd, CML servers, faults, pending steps and the clock.
+
+        Passwords, tokens and keys are masked unless ``secrets`` is true.
+
+        >>> with FakeCloud() as cloud:
+        ...     saved = cloud.snapshot()
+        ...     first = cloud.run().id
+        ...     _ = cloud.restore(saved)
+        ...     cloud.run().id == first
+        True
+        """
+        return Snapshot(self._native.snapshot(secrets))
+
+    def restore(self, snapshot: Snapshot | str | PathLike[str]) -> list[MaskedSecret]:
+        """Replace the whole cloud by a snapshot, or by the file of one, with its clock.
+
+        Returns the secrets that the snapshot does not hold, and the defaults in their place.
+
+        Raises:
+            FakeCloudError: the snapshot cannot be read, is of another version, or has another generation of the control
+                plane. The cloud stays as it was.
+        """
+        return cast("list[MaskedSecret]", self._native.restore(_snapshot(snapshot).text))
+
+    @property
+    def masked(self) -> list[MaskedSecret]:
+        """Secrets that the snapshot did not hold from which the cloud started."""
+        return cast("list[MaskedSecret]", self._native.masked())
+
+    def branch(self) -> FakeCloud:
+        """Return another running cloud that goes on from here. The two are independent; stop both.
+
+        >>> with FakeCloud() as cloud, cloud.branch() as other:
+        ...     cloud.now == other.now
+        True
+        """
+        other = FakeCloud()
+        other._options = self._options
+        other._cloud = self._native.branch()
+        other._is_branch = True
+        return other
 
     def until(self, condition: Callable[[], T], *, timeout: float = 10.0, interval: float = 0.01) -> T:
         """Wait, in real time, until a condition is true, and return its value.
