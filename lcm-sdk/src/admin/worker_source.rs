@@ -205,7 +205,7 @@ struct ClockPair {
 
 impl ClockPair {
     fn now(controller: &WorkerController) -> Self {
-        Self { instant: Instant::now(), time: controller.reconciler().ports().clock.now() }
+        Self { instant: controller.controller().timers().now(), time: controller.reconciler().ports().clock.now() }
     }
 
     fn to_timestamp(&self, instant: Instant) -> Timestamp {

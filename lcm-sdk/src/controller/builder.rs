@@ -23,6 +23,7 @@ use crate::controller::runner::{ControllerConfig, Runner};
 use crate::controller::shards::{Candidate, ElectionSetup, ShardOwnership, propagate_panic};
 use crate::controller::shutdown::Shutdown;
 use crate::controller::sweep::SweepReport;
+use crate::controller::timers::{Busy, Timers};
 use crate::controller::watch::{ResyncCause, WatchConfig, WatchEvent, WatchHandle, WatchState, Watcher, first_segment};
 use crate::lifecycle::failure::CallFailure;
 use crate::lifecycle::time::Timestamp;
@@ -125,6 +126,7 @@ pub struct ControllerBuilder<R: Resource> {
     clock: Arc<dyn Clock>,
     telemetry: Telemetry,
     while_leading: Option<TermTask<R>>,
+    timers: Timers,
 }
 
 impl<R: Resource> ControllerBuilder<R> {
@@ -176,6 +178,12 @@ impl<R: Resource> ControllerBuilder<R> {
         self
     }
 
+    /// Shares the timers of a reconciler.
+    pub(crate) fn timers(mut self, timers: Timers) -> Self {
+        self.timers = timers;
+        self
+    }
+
     /// Publishes metrics here.
     pub fn telemetry(mut self, telemetry: Telemetry) -> Self {
         self.telemetry = telemetry;
@@ -219,6 +227,7 @@ impl<R: Resource> ControllerBuilder<R> {
             clock: self.clock,
             telemetry: self.telemetry,
             while_leading: self.while_leading,
+            timers: self.timers,
             readiness,
             heartbeat: Heartbeat::default(),
             candidate: Mutex::new(None),
@@ -251,6 +260,7 @@ struct Inner<R: Resource> {
     clock: Arc<dyn Clock>,
     telemetry: Telemetry,
     while_leading: Option<TermTask<R>>,
+    timers: Timers,
     readiness: watch::Sender<Readiness>,
     heartbeat: Heartbeat,
     candidate: Mutex<Option<Candidate>>,
@@ -322,6 +332,7 @@ impl<R: Resource> Controller<R> {
             clock: Arc::new(SystemClock),
             telemetry: Telemetry::default(),
             while_leading: None,
+            timers: Timers::default(),
         }
     }
 
@@ -429,18 +440,19 @@ impl<R: Resource> Controller<R> {
             };
             (watcher.with_key_reader(noting), handle, config)
         });
-        let runner = Runner::with_ownership(
+        let runner = Runner::with_timers(
             Arc::clone(&inner.resource),
             ownership.clone(),
             inner.config.clone(),
             inner.telemetry.clone(),
+            inner.timers.clone(),
         );
         let handle = watcher.as_ref().map(|(_, handle, _)| handle.clone());
         if let Some(handle) = &handle {
             runner.attach_watch(handle.clone());
         }
         let (resigned, ended) = (Shutdown::new(), Shutdown::new());
-        let term = LeaderTerm { runner, ownership, watch: handle, started_at: Instant::now(), resigned, ended };
+        let term = LeaderTerm { runner, ownership, watch: handle, started_at: inner.timers.now(), resigned, ended };
         *inner.term.lock() = Some(term.clone());
         inner.readiness.send_replace(Readiness::Sweeping);
 
@@ -494,27 +506,29 @@ impl<R: Resource> Controller<R> {
         let LeaderTerm { runner, ownership, .. } = term;
         let StartupConfig { delay, limit } = self.inner.startup;
         let mut changes = ownership.changes();
-        tokio::time::sleep(delay).await;
+        let timers = &self.inner.timers;
+        let busy = timers.sleep(delay).await;
         is_listed.store(true, Ordering::Release);
-        let report = match limit {
-            None => SweepReport::default(),
-            Some(limit) => self.sweep(runner, limit).await,
+        let (report, busy) = match limit {
+            None => (SweepReport::default(), busy),
+            Some(limit) => self.sweep(runner, limit, busy).await,
         };
         self.inner.telemetry.set_ready();
         self.publish_swept(report);
         let polling = async {
             // The sweep was the first cycle.
             let config = &self.inner.config;
-            tokio::time::sleep(config.interval.min(config.initial_delay)).await;
-            runner.poll().await;
+            drop(busy);
+            let busy = timers.sleep(config.interval.min(config.initial_delay)).await;
+            runner.poll(busy).await;
         };
         let taking_over = async {
             loop {
                 changes.gained().await;
                 // Collects further shards.
-                tokio::time::sleep(delay).await;
+                let busy = timers.sleep(delay).await;
                 match limit {
-                    Some(limit) => self.publish_swept(self.sweep(runner, limit).await),
+                    Some(limit) => self.publish_swept(self.sweep(runner, limit, busy).await.0),
                     None => list_gained(runner).await,
                 }
             }
@@ -528,26 +542,58 @@ impl<R: Resource> Controller<R> {
     }
 
     /// Sweeps, and repeats the listing until it succeeds.
-    async fn sweep(&self, runner: &Runner<R>, limit: Duration) -> SweepReport {
+    async fn sweep(&self, runner: &Runner<R>, limit: Duration, mut busy: Busy) -> (SweepReport, Busy) {
         let backoff = self.inner.config.backoff;
         for failures in 0.. {
             match runner.sweep(limit).await {
                 Ok(report) if report.is_complete() => {
                     tracing::info!(target: "lcm::sweep", resources = report.listed, took = ?report.took, outcomes = ?report.outcomes, "start-up sweep done");
-                    return report;
+                    return (report, busy);
                 }
                 Ok(report) => {
                     tracing::error!(target: "lcm::sweep", resources = report.listed, unfinished = ?report.unfinished, "start-up sweep did not reach every resource in time; going on");
-                    return report;
+                    return (report, busy);
                 }
                 Err(failure) => {
                     let delay = backoff.delay(failures);
                     tracing::warn!(target: "lcm::sweep", %failure, retry_in = ?delay, "resources could not be listed for the start-up sweep");
-                    tokio::time::sleep(delay).await;
+                    drop(busy);
+                    busy = self.inner.timers.sleep(delay).await;
                 }
             }
         }
-        SweepReport::default()
+        (SweepReport::default(), busy)
+    }
+
+    /// Waits until no reconcile, listing or other work of the controller is in progress, waiting or due, for a few
+    /// milliseconds of real time. A test then moves the clock of its fake cloud and calls [`Controller::skip`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn idle(&self) {
+        self.inner.timers.idle(|| self.term().is_none_or(|term| term.runner.is_idle())).await;
+    }
+
+    /// Time until the next reconcile or other work is due; `None` if nothing is planned.
+    pub fn next_due(&self) -> Option<Duration> {
+        let queued = self.term().and_then(|term| term.runner.next_due());
+        let due = self.inner.timers.next_due().into_iter().chain(queued).min()?;
+        Some(due.saturating_duration_since(self.inner.timers.now()))
+    }
+
+    /// Skips time: polling, requeues, retries of reconciles and the loops beside act, and cached responses age, as if it
+    /// had passed.
+    ///
+    /// Leases, retries within a call, rate limits, circuit breakers and time limits stay on real time: the election is
+    /// kept, and a call does not time out. Skip a step at a time, each no longer than [`Controller::next_due`] and
+    /// followed by [`Controller::idle`], so that everything that is due in between runs in its order.
+    pub fn skip(&self, time: Duration) {
+        self.inner.timers.skip(time);
+    }
+
+    /// The time on which the instants of resources and terms are.
+    pub(crate) fn timers(&self) -> &Timers {
+        &self.inner.timers
     }
 
     /// The resource that is reconciled.

@@ -59,6 +59,7 @@ mod runner;
 mod shards;
 pub(crate) mod shutdown;
 pub(crate) mod sweep;
+pub(crate) mod timers;
 pub(crate) mod watch;
 
 pub use self::builder::{

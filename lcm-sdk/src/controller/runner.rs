@@ -23,6 +23,7 @@ use crate::controller::result::{WorkReason, WorkResult};
 use crate::controller::shards::ShardOwnership;
 use crate::controller::shutdown::Shutdown;
 use crate::controller::sweep::{SweepReport, SweepTracker};
+use crate::controller::timers::{Busy, Timers};
 use crate::controller::watch::{ResyncCause, WatchConfig, WatchEvent, WatchHandle};
 use crate::lifecycle::backoff::Backoff;
 use crate::lifecycle::failure::CallFailure;
@@ -169,6 +170,7 @@ struct Inner<R: Resource> {
     watch: OnceLock<WatchHandle>,
     sweeps: SweepTracker,
     telemetry: Telemetry,
+    timers: Timers,
 }
 
 impl<R: Resource> Clone for Runner<R> {
@@ -190,6 +192,17 @@ impl<R: Resource> Runner<R> {
         config: ControllerConfig,
         telemetry: Telemetry,
     ) -> Self {
+        Self::with_timers(resource, ownership, config, telemetry, Timers::default())
+    }
+
+    /// Creates a loop over the owned resources that shares its timers.
+    pub(crate) fn with_timers(
+        resource: Arc<R>,
+        ownership: ShardOwnership,
+        config: ControllerConfig,
+        telemetry: Telemetry,
+        timers: Timers,
+    ) -> Self {
         let queue = WorkQueue::new(QueueConfig {
             backoff: config.backoff,
             patience: config.patience,
@@ -209,20 +222,21 @@ impl<R: Resource> Runner<R> {
             watch: OnceLock::new(),
             sweeps: SweepTracker::default(),
             telemetry,
+            timers,
         };
         Self { inner: Arc::new(inner) }
     }
 
     /// Reports a change of a resource.
     pub fn changed(&self, key: &str) {
-        if self.inner.queue.lock().changed(key, Instant::now()) {
+        if self.inner.queue.lock().changed(key, self.inner.timers.now()) {
             self.inner.wake.notify_one();
         }
     }
 
     /// Requests a reconcile of a resource now, changed or not.
     pub fn enqueue(&self, key: &str) {
-        if self.inner.queue.lock().enqueue(key, Instant::now()) {
+        if self.inner.queue.lock().enqueue(key, self.inner.timers.now()) {
             self.inner.wake.notify_one();
         }
     }
@@ -250,6 +264,19 @@ impl<R: Resource> Runner<R> {
         (queue.running(), queue.waiting())
     }
 
+    /// Whether no resource is being reconciled, waits or is due.
+    pub(crate) fn is_idle(&self) -> bool {
+        let queue = self.inner.queue.lock();
+        let is_waiting = queue.waiting().iter().any(|(_, waiting)| *waiting > 0);
+        let is_due = queue.next_due().is_some_and(|due| due <= self.inner.timers.now());
+        queue.running() == 0 && !is_waiting && !is_due
+    }
+
+    /// The next deadline at which a resource can be taken.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.inner.queue.lock().next_due()
+    }
+
     /// Revives this watch in every cycle.
     pub(crate) fn attach_watch(&self, watch: WatchHandle) {
         // A runner has one watch; a second one would be ignored.
@@ -262,7 +289,7 @@ impl<R: Resource> Runner<R> {
             WatchEvent::Changed(key) => {
                 let overflows = {
                     let mut queue = self.inner.queue.lock();
-                    if queue.changed_after(&key, config.debounce, Instant::now()) {
+                    if queue.changed_after(&key, config.debounce, self.inner.timers.now()) {
                         self.inner.wake.notify_one();
                     }
                     let overflows = queue.debounced() > config.max_pending;
@@ -293,22 +320,25 @@ impl<R: Resource> Runner<R> {
     pub(crate) async fn resync(&self) {
         loop {
             self.inner.resync.notified().await;
+            let mut busy = self.inner.timers.busy();
             let mut failures = 0;
             // Until it succeeds: without polling, nothing else would find the missed changes.
             while let Err(failure) = self.cycle().await {
                 let delay = self.inner.config.backoff.delay(failures);
                 failures = failures.saturating_add(1);
                 tracing::warn!(target: "lcm::watch", %failure, retry_in = ?delay, "resources could not be listed");
-                tokio::time::sleep(delay).await;
+                drop(busy);
+                busy = self.inner.timers.sleep(delay).await;
             }
+            drop(busy);
         }
     }
 
     /// Reconciles and polls until the shutdown is requested; then waits for reconciles in progress, up to the grace.
     pub async fn run(&self, shutdown: &Shutdown) {
         let polling = async {
-            tokio::time::sleep(self.inner.config.initial_delay).await;
-            self.poll().await;
+            let busy = self.inner.timers.sleep(self.inner.config.initial_delay).await;
+            self.poll(busy).await;
         };
         self.run_with(polling, shutdown).await;
     }
@@ -327,12 +357,13 @@ impl<R: Resource> Runner<R> {
     }
 
     /// Runs polling cycles without end, beginning now. Without polling, only the watch is revived.
-    pub(crate) async fn poll(&self) {
+    pub(crate) async fn poll(&self, mut busy: Busy) {
         let mut failures = 0;
         loop {
             if self.inner.config.polling == Polling::Disabled {
                 self.revive_watch();
-                tokio::time::sleep(self.inner.config.interval).await;
+                drop(busy);
+                busy = self.inner.timers.sleep(self.inner.config.interval).await;
                 continue;
             }
             let wait = match self.cycle().await {
@@ -347,7 +378,8 @@ impl<R: Resource> Runner<R> {
                     delay.min(self.inner.config.interval)
                 }
             };
-            tokio::time::sleep(wait).await;
+            drop(busy);
+            busy = self.inner.timers.sleep(wait).await;
         }
     }
 
@@ -408,13 +440,13 @@ impl<R: Resource> Runner<R> {
 
     /// Lists, prepares and queues resources. Returns their number, and the names of those in a sweep.
     async fn offer(&self, scope: ListScope) -> Result<(usize, Vec<Key>), CallFailure> {
-        let Inner { resource, ownership, .. } = &*self.inner;
-        let began = Instant::now();
+        let Inner { resource, ownership, timers, .. } = &*self.inner;
+        let began = timers.now();
         let request = ListRequest::new(scope, ownership.clone());
         let ResourceList { mut objects, resting } = resource.list(&request).await?;
         objects.retain(|object| ownership.owns(resource.key(object)));
         resource.prepare(&objects).await;
-        let now = Instant::now();
+        let now = timers.now();
         let (count, mut swept) = (objects.len(), Vec::new());
         {
             let mut queue = self.inner.queue.lock();
@@ -467,6 +499,8 @@ impl<R: Resource> Inner<R> {
     }
 
     async fn next(&self, shutdown: &Shutdown) -> Option<(WorkItem<R::Object>, Instant)> {
+        // Kept until the item that was due is taken, which counts as running from then on.
+        let mut _busy = None;
         loop {
             if shutdown.is_requested() {
                 return None;
@@ -484,14 +518,15 @@ impl<R: Resource> Inner<R> {
             };
             let due = async {
                 match due {
-                    Some(due) => tokio::time::sleep_until(due).await,
+                    Some(due) => self.timers.sleep_until(due).await,
                     None => std::future::pending().await,
                 }
             };
+            _busy = None;
             tokio::select! {
                 biased;
                 () = woken => {}
-                () = due => {}
+                awake = due => _busy = Some(awake),
                 () = shutdown.requested() => return None,
             }
         }
@@ -499,7 +534,7 @@ impl<R: Resource> Inner<R> {
 
     /// Takes the next item, or else returns the next deadline.
     fn take(&self) -> Result<(WorkItem<R::Object>, Instant), Option<Instant>> {
-        let now = Instant::now();
+        let now = self.timers.now();
         let (item, more) = {
             let mut queue = self.queue.lock();
             (queue.take(now).ok_or_else(|| queue.next_due())?, queue.has_pending())
@@ -515,21 +550,21 @@ impl<R: Resource> Inner<R> {
         let WorkItem { key, priority, resource } = item;
         let (object, began) = match resource {
             Some(object) => (object, now),
-            None => match self.fetch(&key, priority, now).await {
-                Some(object) => (object, Instant::now()),
+            None => match self.fetch(&key, priority).await {
+                Some(object) => (object, self.timers.now()),
                 None => return,
             },
         };
         // Kept until the reconcile has ended. The shard may have been handed over while the item waited.
         let Some(lease) = self.ownership.lease(&key) else {
-            return self.finish(&key, WorkResult::not_owned(), Instant::now());
+            return self.finish(&key, WorkResult::not_owned(), self.timers.now());
         };
         if !lease.is_valid() {
             let result = WorkResult::retry(WorkReason::LeaseLost, "the lease ended before the reconcile began");
-            return self.finish(&key, result, Instant::now());
+            return self.finish(&key, result, self.timers.now());
         }
         let reconcile = AssertUnwindSafe(self.resource.reconcile(object, lease)).catch_unwind();
-        let result = match until(began.checked_add(self.config.timeout), reconcile).await {
+        let result = match until(self.config.timeout, reconcile).await {
             Ok(Ok(result)) => result,
             Err(_) => {
                 self.telemetry.count_anomaly(Anomaly::TimedOut);
@@ -543,7 +578,7 @@ impl<R: Resource> Inner<R> {
                 WorkResult::retry(WorkReason::Panicked, message)
             }
         };
-        let ended = Instant::now();
+        let ended = self.timers.now();
         let span = tracing::Span::current();
         span.record("outcome", result.outcome.as_str());
         if result.outcome == Outcome::Retry {
@@ -554,16 +589,16 @@ impl<R: Resource> Inner<R> {
     }
 
     /// Reads a resource that no listing returned; `None` if nothing is to be done.
-    async fn fetch(&self, key: &Key, priority: Priority, now: Instant) -> Option<R::Object> {
+    async fn fetch(&self, key: &Key, priority: Priority) -> Option<R::Object> {
         if !self.ownership.owns(key) {
             self.remove_missing(key);
             return None;
         }
         let fetching = AssertUnwindSafe(self.resource.fetch(key)).catch_unwind();
-        let failed = match until(now.checked_add(self.config.timeout), fetching).await {
+        let failed = match until(self.config.timeout, fetching).await {
             Ok(Ok(Ok(Some(object)))) => {
                 if priority == Priority::Changed && self.resource.is_echo(&object) {
-                    if self.queue.lock().release(key, Instant::now()) {
+                    if self.queue.lock().release(key, self.timers.now()) {
                         self.wake.notify_one();
                     }
                     return None;
@@ -581,14 +616,14 @@ impl<R: Resource> Inner<R> {
                 WorkResult::retry(WorkReason::Panicked, panic_message(&*panic))
             }
         };
-        self.finish(key, failed, Instant::now());
+        self.finish(key, failed, self.timers.now());
         None
     }
 
     /// Removes a resource that does not exist, or belongs to another controller.
     fn remove_missing(&self, key: &Key) {
         self.sweeps.done(key, None);
-        if self.queue.lock().remove_missing(key, Instant::now()) {
+        if self.queue.lock().remove_missing(key, self.timers.now()) {
             self.wake.notify_one();
         }
     }
@@ -607,13 +642,12 @@ const fn slots_for_changes(max_concurrent: usize) -> usize {
     if max_concurrent > 15 { max_concurrent / 8 } else { 1 }
 }
 
-/// Runs a future up to a deadline, if there is one. A timer is set only if the future is not ready at once.
-async fn until<F: Future>(deadline: Option<Instant>, task: F) -> Result<F::Output, tokio::time::error::Elapsed> {
+/// Runs a future up to a time limit. A timer is set only if the future is not ready at once.
+async fn until<F: Future>(limit: Duration, task: F) -> Result<F::Output, tokio::time::error::Elapsed> {
     let mut task = std::pin::pin!(task);
-    match (std::future::poll_fn(|context| Poll::Ready(task.as_mut().poll(context))).await, deadline) {
-        (Poll::Ready(output), _) => Ok(output),
-        (Poll::Pending, Some(deadline)) => tokio::time::timeout_at(deadline, task).await,
-        (Poll::Pending, None) => Ok(task.await),
+    match std::future::poll_fn(|context| Poll::Ready(task.as_mut().poll(context))).await {
+        Poll::Ready(output) => Ok(output),
+        Poll::Pending => tokio::time::timeout(limit, task).await,
     }
 }
 

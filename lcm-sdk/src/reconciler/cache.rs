@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::guards::Guards;
 use super::result::Mode;
 use crate::lifecycle::failure::CallFailure;
+use crate::controller::timers::Timers;
 use crate::lifecycle::fleet::FleetView;
 use crate::lifecycle::idle::{AutoPause, IdleReport};
 use crate::lifecycle::ids::{InstanceId, WorkerId};
@@ -31,6 +32,8 @@ pub(crate) struct WorkerCache {
     guards: Guards,
     entries: Mutex<HashMap<WorkerId, Entry>>,
     metrics_rounds: AtomicUsize,
+    /// Time of all instants here.
+    timers: Timers,
 }
 
 /// A round of the metrics loop, under way until it is dropped.
@@ -177,12 +180,17 @@ pub(crate) struct CachedState {
 
 impl WorkerCache {
     /// An empty cache beside the guards of the process.
-    pub(super) fn new(guards: Guards) -> Self {
-        Self { guards, ..Self::default() }
+    pub(super) fn new(guards: Guards, timers: Timers) -> Self {
+        Self { guards, timers, ..Self::default() }
     }
 
     pub(super) fn guards(&self) -> &Guards {
         &self.guards
+    }
+
+    /// The time of all instants here.
+    pub(crate) fn timers(&self) -> &Timers {
+        &self.timers
     }
 
     /// Waits for the worker's lock, which serializes its reconciles.
@@ -200,8 +208,9 @@ impl WorkerCache {
             Mode::DryRun => (entry.describe.clone(), entry.tagged.clone()),
         };
         let changed_at = entry.written_at.max(entry.mutated_at);
-        let is_current =
-            |at: Instant| at.elapsed() < DESCRIBE_MAX_AGE && changed_at.is_none_or(|changed_at| changed_at <= at);
+        let is_current = |at: Instant| {
+            self.timers.elapsed(at) < DESCRIBE_MAX_AGE && changed_at.is_none_or(|changed_at| changed_at <= at)
+        };
         CachedState {
             idle_checked_at: entry.idle_checked_at,
             metrics_reported_at: entry.metrics_reported_at,
@@ -291,7 +300,7 @@ impl WorkerCache {
     /// between, that change is still to be reconciled and the version is not known.
     pub(crate) fn mark_written(&self, id: &WorkerId, left: Option<u64>, kind: WriteKind) {
         self.update(id, |entry| {
-            entry.written_at = Some(Instant::now());
+            entry.written_at = Some(self.timers.now());
             entry.known_version = match kind {
                 WriteKind::Conditional => left,
                 WriteKind::Unconditional => left.filter(|left| follows(entry.known_version, *left)),
@@ -337,16 +346,16 @@ impl WorkerCache {
 
     /// Notes that we launched, started, stopped or terminated its instance, or may have.
     pub(crate) fn mark_mutated(&self, id: &WorkerId) {
-        self.update(id, |entry| entry.mutated_at = Some(Instant::now()));
+        self.update(id, |entry| entry.mutated_at = Some(self.timers.now()));
     }
 
     /// Whether a change event reports our own write. Without versions every event within `window` of our write counts
     /// as its echo, unless the record shows another desired status; polling finds the other changes that this hides.
     pub(crate) fn is_echo(&self, worker: &Worker, window: Duration) -> bool {
         let entries = self.entries.lock();
-        entries
-            .get(&worker.id)
-            .is_some_and(|entry| entry.written_at.is_some_and(|at| at.elapsed() < window) && entry.knows(worker))
+        entries.get(&worker.id).is_some_and(|entry| {
+            entry.written_at.is_some_and(|at| self.timers.elapsed(at) < window) && entry.knows(worker)
+        })
     }
 
     /// Drops the entries of workers that no longer exist, unless they are locked.

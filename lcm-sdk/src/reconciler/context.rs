@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
-use tokio::time::Instant;
 
 use super::cache::{CachedFleet, FleetSnapshot, ScaleDowns, WorkerCache};
 use super::gate::TrustGate;
@@ -17,6 +16,7 @@ use super::requests::KeyRequests;
 use super::result::Mode;
 use crate::controller::LeaderLease;
 use crate::controller::lease::FleetLockGuard;
+use crate::controller::timers::Timers;
 use crate::history::{HistoryWriter, RecordedReconcile};
 use crate::lifecycle::capabilities::Capabilities;
 use crate::lifecycle::effect::EffectResult;
@@ -121,16 +121,18 @@ impl Context {
         requests: Option<KeyRequests>,
         history: Option<HistoryWriter>,
         guards: Guards,
+        timers: Timers,
     ) -> Self {
         let history_file = history.map(|writer| HistoryFile { writer, policy: Arc::new(policy.clone()) });
-        let outbox = Outbox::new(Arc::clone(&ports.events), Arc::clone(&ports.control_plane), telemetry.clone());
+        let (events, audits) = (Arc::clone(&ports.events), Arc::clone(&ports.control_plane));
+        let outbox = Outbox::new(events, audits, telemetry.clone(), timers.clone());
         let shared = Shared {
             outbox,
             ports,
             policy,
             telemetry,
             cml_defaults,
-            cache: WorkerCache::new(guards),
+            cache: WorkerCache::new(guards, timers),
             history: History::default(),
             last_known: LastKnown::default(),
             history_file,
@@ -283,7 +285,7 @@ impl Context {
 
     /// Adds the proof of a region's account to the facts about a place.
     pub(super) async fn with_evidence(&self, region: &str, place: Place) -> Place {
-        self.gate().with_evidence(self.ports(), self.policy(), region, place).await
+        self.gate().with_evidence(self.ports(), self.policy(), self.cache().timers(), region, place).await
     }
 
     /// Ends the doubt about a region; with a worker, also the doubt about that one.
@@ -329,7 +331,7 @@ impl Context {
         let mut cached = Arc::clone(&self.shared.fleet).lock_owned().await;
         // Read before the records are listed: a worker that leaves meanwhile may or may not be in the listing.
         let scale_down_epoch = self.shared.scale_down_epoch.load(Ordering::Acquire);
-        let recent = cached.snapshot.filter(|seen| seen.at.elapsed() < FLEET_MAX_AGE);
+        let recent = cached.snapshot.filter(|seen| self.cache().timers().elapsed(seen.at) < FLEET_MAX_AGE);
         let keeps = |view: &FleetView| fleet_guards(view, &self.policy().scale_down, now).is_some();
         if let Some(seen) = recent.filter(|seen| seen.scale_down_epoch == scale_down_epoch && keeps(&seen.view)) {
             return (Ok(seen.view), FleetGuard { cached, lock: None });
@@ -343,7 +345,7 @@ impl Context {
             Mode::DryRun => None,
         };
         let counted = self.count_fleet(now).await.inspect(|view| {
-            cached.snapshot = Some(FleetSnapshot { view: *view, at: Instant::now(), scale_down_epoch });
+            cached.snapshot = Some(FleetSnapshot { view: *view, at: self.cache().timers().now(), scale_down_epoch });
         });
         (counted, FleetGuard { cached, lock })
     }

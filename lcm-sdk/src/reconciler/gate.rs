@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::time::Instant;
 
+use crate::controller::timers::Timers;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::{InstanceId, WorkerId};
 use crate::lifecycle::policy::Policy;
@@ -79,12 +80,19 @@ struct Evidence {
 
 impl TrustGate {
     /// Adds the proof of the last search, and searches if that is too old.
-    pub(super) async fn with_evidence(&self, ports: &Ports, policy: &Policy, region: &str, place: Place) -> Place {
+    pub(super) async fn with_evidence(
+        &self,
+        ports: &Ports,
+        policy: &Policy,
+        timers: &Timers,
+        region: &str,
+        place: Place,
+    ) -> Place {
         let key = (region.to_owned(), subnet(policy, region).unwrap_or_default().to_owned());
         let evidence = Arc::clone(self.evidence.lock().entry(key).or_default());
         let mut evidence = evidence.lock().await;
-        if evidence.searched_at.is_none_or(|at| at.elapsed() >= SEARCH_INTERVAL) {
-            evidence.search(ports, policy, region, &place.caller).await;
+        if evidence.searched_at.is_none_or(|at| timers.elapsed(at) >= SEARCH_INTERVAL) {
+            evidence.search(ports, policy, region, &place.caller, timers.now()).await;
         }
         Place { sighting: evidence.sighting.clone(), subnet_owner: evidence.subnet_owner.clone(), ..place }
     }
@@ -165,8 +173,8 @@ impl TrustGate {
 
 impl Evidence {
     /// Describes some recorded instances of the region; if EC2 shows none of them, the configured subnet.
-    async fn search(&mut self, ports: &Ports, policy: &Policy, region: &str, caller: &Caller) {
-        *self = Self { searched_at: Some(Instant::now()), offset: self.offset, ..Self::default() };
+    async fn search(&mut self, ports: &Ports, policy: &Policy, region: &str, caller: &Caller, now: Instant) {
+        *self = Self { searched_at: Some(now), offset: self.offset, ..Self::default() };
         let at = ports.clock.now();
         let recorded: Vec<InstanceId> = match ports.control_plane.workers(&Scope::active()).await {
             Ok(listing) => {

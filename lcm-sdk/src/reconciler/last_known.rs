@@ -221,8 +221,8 @@ impl LastKnown {
         }
     }
 
-    /// Notes the status and the instance that a reconcile has recorded.
-    pub(super) fn recorded(&self, result: &ReconcileResult, now: Timestamp) {
+    /// Notes the status and the instance that a reconcile has recorded at `read_at`.
+    pub(super) fn recorded(&self, result: &ReconcileResult, read_at: Instant, now: Timestamp) {
         let launched = result.effects.iter().find_map(|report| match &report.result {
             EffectResult::Launched(launched) => Some(launched.id.as_str()),
             EffectResult::Planned
@@ -236,7 +236,7 @@ impl LastKnown {
         }
         let mut entries = self.0.lock();
         let Some(entry) = entries.get_mut(&result.worker_id) else { return };
-        entry.read_at = Instant::now();
+        entry.read_at = read_at;
         let known = Arc::make_mut(&mut entry.worker);
         known.set_status(result.to_status, now);
         if let Some(launched) = launched {

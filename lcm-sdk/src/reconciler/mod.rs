@@ -36,6 +36,7 @@ use self::observe::{Observed, observe};
 use self::requests::KeyRequests;
 use self::result::effect_reports;
 use crate::controller::LeaderLease;
+use crate::controller::timers::Timers;
 use crate::history::HistoryWriter;
 use crate::lifecycle::capabilities::Support;
 use crate::lifecycle::decide;
@@ -172,6 +173,7 @@ pub struct ReconcilerBuilder {
     requests: Option<KeyRequests>,
     history: Option<HistoryWriter>,
     guards: Guards,
+    timers: Timers,
 }
 
 impl ReconcilerBuilder {
@@ -214,14 +216,19 @@ impl ReconcilerBuilder {
         Self { guards: guards.clone(), ..self }
     }
 
+    /// Uses the timers of a controller.
+    pub(crate) fn timers(self, timers: Timers) -> Self {
+        Self { timers, ..self }
+    }
+
     /// Creates the reconciler. It acts without an election until [`Reconciler::with_lease`].
     ///
     /// # Errors
     /// If the control plane is configured as one that cannot carry the policy out.
     pub fn build(self) -> Result<Reconciler, UnsupportedPolicy> {
-        let Self { ports, policy, cml_defaults, telemetry, requests, history, guards } = self;
+        let Self { ports, policy, cml_defaults, telemetry, requests, history, guards, timers } = self;
         UnsupportedPolicy::check(&policy, &*ports.control_plane)?;
-        Ok(Reconciler { context: Context::new(ports, policy, cml_defaults, telemetry, requests, history, guards) })
+        Ok(Reconciler { context: Context::new(ports, policy, cml_defaults, telemetry, requests, history, guards, timers) })
     }
 }
 
@@ -244,6 +251,7 @@ impl Reconciler {
             requests: None,
             history: None,
             guards: Guards::default(),
+            timers: Timers::default(),
         }
     }
 
@@ -281,7 +289,7 @@ impl Reconciler {
         let result = self.attempt_until_recorded(worker, hints, mode).instrument(span.clone()).await;
         self.context.history().note(&result, at, started.elapsed());
         if mode == Mode::Real {
-            self.last_known().recorded(&result, self.ports().clock.now());
+            self.last_known().recorded(&result, self.timers().now(), self.ports().clock.now());
         }
         span.record("outcome", result.outcome.as_str());
         if result.outcome == Outcome::Retry {
@@ -319,8 +327,8 @@ impl Reconciler {
                 return ReconcileResult::planned(&worker, decision).after(idle_checks);
             }
             let max_age = if is_dated && worker.version.is_none() { UNGUARDED_RECORD_MAX_AGE } else { RECORD_MAX_AGE };
-            if read_at.elapsed() >= max_age && decision.relies_on_record() {
-                read_at = Instant::now();
+            if self.timers().elapsed(read_at) >= max_age && decision.relies_on_record() {
+                read_at = self.timers().now();
                 let current = match self.read_again(&worker, mode).await {
                     Ok(current) => current,
                     Err(ended) => return *ended,
@@ -349,7 +357,7 @@ impl Reconciler {
                 Err(conflict) => {
                     self.telemetry().count_anomaly(Anomaly::Conflict);
                     tracing::debug!(target: "lcm::reconcile", worker = %worker.id, failure = %conflict, "deciding again");
-                    read_at = Instant::now();
+                    read_at = self.timers().now();
                     is_dated = true;
                     worker = match self.read_again(&worker, mode).await {
                         Ok(worker) => worker,
@@ -370,14 +378,14 @@ impl Reconciler {
             Err(failure) => return Err(Box::new(ReconcileResult::record_unknown(given, mode, &failure))),
         };
         self.context.add_requests(&mut worker).await;
-        let read_at = hints.read_at.unwrap_or_else(Instant::now);
+        let read_at = hints.read_at.unwrap_or_else(|| self.timers().now());
         if let Some(lock) = self.context.guards().try_lock(&worker.id) {
             // A record from a caller that does not tell when it was read may be older than our last write.
             return Ok(Begun { worker, read_at, is_dated: hints.read_at.is_some(), lock: Arc::new(lock) });
         }
         let lock = Arc::new(self.cache().lock(&worker.id).await);
         // The previous holder of the lock may have written the record.
-        let read_at = Instant::now();
+        let read_at = self.timers().now();
         let worker = self.read_again(&worker, mode).await?;
         Ok(Begun { worker, read_at, is_dated: true, lock })
     }
@@ -682,6 +690,11 @@ impl Reconciler {
     /// Begins the distrust of a region, and announces it once.
     pub(crate) fn distrust_region(&self, region: &str, doubt: &Doubt, now: Timestamp) {
         self.context.distrust(region, None, &doubt.reason().to_string(), now);
+    }
+
+    /// The time of the instants of this reconciler.
+    pub(crate) fn timers(&self) -> &Timers {
+        self.cache().timers()
     }
 
     pub(crate) fn cache(&self) -> &WorkerCache {

@@ -87,7 +87,7 @@ impl Reconciler {
     /// # Cancel safety
     /// That of a reconcile.
     pub async fn reconcile_now(&self, id: &WorkerId, mode: Mode) -> Result<ReconcileResult, OperationError> {
-        let read_at = Some(Instant::now());
+        let read_at = Some(self.timers().now());
         let worker = self.read(id).await?;
         Ok(self.reconcile_with(&worker, Hints { read_at, ..Hints::default() }, mode).await)
     }

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tracing::{Instrument as _, Span};
 
+use crate::controller::timers::{Busy, Timers};
 use crate::lifecycle::event::Audit;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::WorkerId;
@@ -26,6 +27,7 @@ pub(super) struct Outbox {
     audits: Lane<AuditEntry>,
     left: Arc<Left>,
     receivers: Receivers,
+    timers: Timers,
 }
 
 /// An entry of the scaling audit.
@@ -64,19 +66,22 @@ struct Left {
 }
 
 /// Counts one message until it is dropped.
-struct Undelivered(Arc<Left>);
+struct Undelivered {
+    left: Arc<Left>,
+    _busy: Busy,
+}
 
 impl Undelivered {
-    fn new(left: &Arc<Left>) -> Self {
+    fn new(left: &Arc<Left>, timers: &Timers) -> Self {
         left.count.fetch_add(1, Ordering::AcqRel);
-        Self(Arc::clone(left))
+        Self { left: Arc::clone(left), _busy: timers.busy() }
     }
 }
 
 impl Drop for Undelivered {
     fn drop(&mut self) {
-        if self.0.count.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.none.notify_waiters();
+        if self.left.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.left.none.notify_waiters();
         }
     }
 }
@@ -95,13 +100,13 @@ impl<T: Send + 'static> Lane<T> {
     fn send<F>(
         &self,
         content: T,
-        left: &Arc<Left>,
+        (left, timers): (&Arc<Left>, &Timers),
         deliver: impl Fn(T) -> F + Send + 'static,
     ) -> Result<(), CallFailure>
     where
         F: Future<Output = ()> + Send,
     {
-        let mut message = Message { content, span: Span::current(), _undelivered: Undelivered::new(left) };
+        let mut message = Message { content, span: Span::current(), _undelivered: Undelivered::new(left, timers) };
         let mut sender = self.sender.lock();
         if let Some(open) = &*sender {
             match open.try_send(message) {
@@ -137,9 +142,14 @@ impl<T: Send + 'static> Lane<T> {
 }
 
 impl Outbox {
-    pub(super) fn new(events: Arc<dyn Events>, control_plane: Arc<dyn ControlPlane>, telemetry: Telemetry) -> Self {
+    pub(super) fn new(
+        events: Arc<dyn Events>,
+        control_plane: Arc<dyn ControlPlane>,
+        telemetry: Telemetry,
+        timers: Timers,
+    ) -> Self {
         let receivers = Receivers { events, control_plane, telemetry };
-        Self { events: Lane::default(), audits: Lane::default(), left: Arc::default(), receivers }
+        Self { events: Lane::default(), audits: Lane::default(), left: Arc::default(), receivers, timers }
     }
 
     /// Queues an event. Returns at once; a failed delivery is logged and counted later.
@@ -148,7 +158,7 @@ impl Outbox {
     /// If the queue is full. The event is dropped and counted.
     pub(super) fn publish(&self, event: CloudEvent) -> Result<(), CallFailure> {
         let (receivers, subject, kind) = (self.receivers.clone(), event.subject.clone(), event.kind);
-        let queued = self.events.send(event, &self.left, move |event| {
+        let queued = self.events.send(event, (&self.left, &self.timers), move |event| {
             let receivers = receivers.clone();
             async move {
                 let published = within_limit(receivers.events.publish(&event)).await;
@@ -170,7 +180,7 @@ impl Outbox {
     /// Queues an audit. Returns at once; a failed delivery is logged and counted later.
     pub(super) fn audit(&self, entry: AuditEntry) {
         let receivers = self.receivers.clone();
-        let queued = self.audits.send(entry, &self.left, move |entry| {
+        let queued = self.audits.send(entry, (&self.left, &self.timers), move |entry| {
             let receivers = receivers.clone();
             async move {
                 let AuditEntry { worker, audit, detail, fence } = entry;
@@ -240,7 +250,7 @@ mod tests {
         let at = "2026-02-06T08:00:00Z".parse().expect("a timestamp");
         let control_plane = Arc::new(MemoryControlPlane::new(Arc::new(ManualClock::new(at))));
         let telemetry = Telemetry::default();
-        let outbox = Outbox::new(Arc::new(Hung), control_plane, telemetry.clone());
+        let outbox = Outbox::new(Arc::new(Hung), control_plane, telemetry.clone(), Timers::default());
         let event = CloudEvent::new("w-1", &Event::DrainCompleted, at);
         for _ in 0..CAPACITY {
             outbox.publish(event.clone()).expect("queued");

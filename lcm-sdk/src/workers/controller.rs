@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::controller::timers::Timers;
 use crate::controller::{
     BuildError, Controller, ControllerConfig, ElectionConfig, ElectionConfigError, ElectionHandle, HeldShard,
     LeaderElection, LeaderLease, LeaderTerm, Readiness, Runner, ShardOwnership, Shards, Shutdown, StartupConfig,
@@ -292,6 +293,7 @@ impl WorkerController {
         let ports = Ports { control_plane: Arc::new(monitored), ..ports };
         let requests = coordination.clone().map(KeyRequests::new);
         // A watch lists them itself, whenever it connects and whenever that is tried.
+        let timers = Timers::default();
         let listed = if config.watch.is_some() { Vec::new() } else { config.request_prefixes.clone() };
         let reconciler = Reconciler::builder(ports, policy)
             .cml_defaults(config.cml.clone())
@@ -299,6 +301,7 @@ impl WorkerController {
             .requests(requests.clone())
             .history(config.history.clone())
             .guards(&config.guards)
+            .timers(timers.clone())
             .build()?;
         let discovery = Arc::<DiscoveryState>::default();
         let loops = Loops {
@@ -313,6 +316,7 @@ impl WorkerController {
             .config(config.controller.clone())
             .startup(config.startup)
             .clock(clock)
+            .timers(timers)
             .telemetry(telemetry)
             .while_leading(move |term| loops.clone().run(term));
         if let Some(coordination) = &coordination {
@@ -372,13 +376,15 @@ impl WorkerController {
     /// Calls the control plane in every cycle of a standby, which would otherwise notice an outage or a wrong key only
     /// when it takes over.
     async fn probe_on_standby(&self) {
-        let control_plane = &self.inner.reconciler.ports().control_plane;
+        let (control_plane, timers) = (&self.inner.reconciler.ports().control_plane, self.inner.reconciler.timers());
+        let mut busy = timers.busy();
         loop {
             if self.term().is_none() {
                 // The port notes the result.
                 drop(control_plane.discovery_settings().await);
             }
-            tokio::time::sleep(self.inner.config.controller.interval).await;
+            drop(busy);
+            busy = timers.sleep(self.inner.config.controller.interval).await;
         }
     }
 
@@ -579,7 +585,8 @@ impl Loops {
         let metrics = MetricsLoop::new(reconciler.clone(), self.metrics_interval).with_ownership(ownership.clone());
         let collecting = restarted("metrics", ended, || metrics.run(ended));
         let control_plane = Arc::clone(&reconciler.ports().control_plane);
-        let tidying = restarted("notes", ended, || collect_notes(&*control_plane, ownership, ended));
+        let timers = &reconciler.timers().clone();
+        let tidying = restarted("notes", ended, || collect_notes(&*control_plane, ownership, timers, ended));
         let discovering = async {
             let Some(config) = self.discovery else { return };
             let runner = term.runner().clone();
@@ -602,18 +609,23 @@ impl Drop for DoubtsOfTerm<'_> {
 }
 
 /// Deletes the notes of workers that ended long ago, now and then.
-async fn collect_notes(control_plane: &dyn ControlPlane, ownership: &ShardOwnership, ended: &Shutdown) {
+async fn collect_notes(
+    control_plane: &dyn ControlPlane,
+    ownership: &ShardOwnership,
+    timers: &Timers,
+    ended: &Shutdown,
+) {
     let fence = |id: &WorkerId| {
         let lease = ownership.lease(id.as_str()).filter(LeaderLease::is_valid);
         lease.map(|lease| lease.fence())
     };
     let mut wait = NOTES_DELAY;
     loop {
-        tokio::select! {
+        let _busy = tokio::select! {
             biased;
             () = ended.requested() => return,
-            () = tokio::time::sleep(wait) => {}
-        }
+            busy = timers.sleep(wait) => busy,
+        };
         wait = NOTES_INTERVAL;
         match control_plane.collect_notes(&fence).await {
             Ok(0) => {}

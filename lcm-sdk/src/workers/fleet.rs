@@ -124,7 +124,7 @@ impl Resource for WorkerFleet {
     /// reconcile.
     async fn list(&self, request: &ListRequest) -> Result<ResourceList<FetchedWorker>, CallFailure> {
         self.list_requests().await;
-        let read_at = Instant::now();
+        let read_at = self.reconciler.timers().now();
         let mut listing = self.reconciler.ports().control_plane.workers(&Scope::active()).await?;
         // The worker that was scaled down last may be terminated before the fleet is counted again.
         let now = self.reconciler.ports().clock.now();
@@ -156,7 +156,7 @@ impl Resource for WorkerFleet {
     }
 
     async fn fetch(&self, key: &str) -> Result<Option<FetchedWorker>, CallFailure> {
-        let read_at = Instant::now();
+        let read_at = self.reconciler.timers().now();
         let id = WorkerId::from(key);
         let worker = self.reconciler.ports().control_plane.worker(&id).await?;
         self.records.update_one(&id, worker.as_ref());
@@ -208,7 +208,7 @@ impl Resource for WorkerFleet {
         // A single instance is described by its own reconcile, which then sees a newer state.
         by_region.retain(|_, (ids, _)| ids.len() > 1);
         let describes = by_region.into_iter().map(|(region, (ids, owners))| async move {
-            let at = Instant::now();
+            let at = self.reconciler.timers().now();
             let responses = self.reconciler.ports().compute.instances(region, &ids).await;
             for ((owner, id), response) in owners.into_iter().zip(ids).zip(responses) {
                 self.reconciler.cache().store_describe(owner, id, response, at);

@@ -71,7 +71,8 @@ impl MetricsLoop {
     /// Collects periodically until shutdown.
     pub async fn run(&self, shutdown: &Shutdown) {
         loop {
-            let started_at = Instant::now();
+            let timers = self.reconciler.timers();
+            let (started_at, busy) = (timers.now(), timers.busy());
             let round = async {
                 match self.run_once().instrument(spans::round("controller.metrics")).await {
                     Ok(report) => tracing::debug!(target: "lcm::metrics", ?report, "metrics collected"),
@@ -79,7 +80,8 @@ impl MetricsLoop {
                         tracing::warn!(target: "lcm::metrics", %failure, "the workers could not be listed");
                     }
                 }
-                tokio::time::sleep_until(started_at + self.interval).await;
+                drop(busy);
+                drop(timers.sleep_until(started_at + self.interval).await);
             };
             tokio::select! {
                 biased;
@@ -119,14 +121,14 @@ impl MetricsLoop {
         let names: BTreeSet<&str> = workers.iter().filter_map(|worker| worker.template_name.as_deref()).collect();
         for name in names {
             let known = self.costs.lock().get(name).copied();
-            if known.is_some_and(|(read_at, _)| read_at.elapsed() < COST_MAX_AGE) {
+            if known.is_some_and(|(read_at, _)| self.reconciler.timers().elapsed(read_at) < COST_MAX_AGE) {
                 continue;
             }
             match self.reconciler.ports().control_plane.template(name).await {
                 Ok(template) => {
                     let cost = template.and_then(|template| template.extra.get("cost_per_hour_usd")?.as_f64());
                     let cost = cost.filter(|cost| cost.is_finite() && *cost >= 0.0);
-                    self.costs.lock().insert(name.to_owned(), (Instant::now(), cost));
+                    self.costs.lock().insert(name.to_owned(), (self.reconciler.timers().now(), cost));
                 }
                 // The last known cost counts on.
                 Err(failure) => {
@@ -142,7 +144,7 @@ impl MetricsLoop {
     async fn region(&self, region: &str, workers: &[(&Worker, InstanceId)]) -> usize {
         let ids: Vec<InstanceId> = workers.iter().map(|(_, id)| id.clone()).collect();
         let ports = self.reconciler.ports();
-        let described_at = Instant::now();
+        let described_at = self.reconciler.timers().now();
         let (instances, cloud) = tokio::join!(
             ports.compute.instances(region, &ids),
             ports.metrics.utilization(region, &ids, ports.clock.now()),
@@ -155,7 +157,7 @@ impl MetricsLoop {
             }
             collecting.push(async move {
                 // A password goes only to an address that EC2 shows now; a round over a large fleet takes minutes.
-                let instance = match described_at.elapsed() < DESCRIBE_MAX_AGE {
+                let instance = match self.reconciler.timers().elapsed(described_at) < DESCRIBE_MAX_AGE {
                     true => instance,
                     false => ports.compute.instances(region, std::slice::from_ref(id)).await.pop().unwrap_or_default(),
                 };

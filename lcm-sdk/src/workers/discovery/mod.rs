@@ -206,11 +206,11 @@ impl Discovery {
     pub async fn run(&self, shutdown: &Shutdown) {
         let mut wait = self.config.initial_delay;
         loop {
-            tokio::select! {
+            let _busy = tokio::select! {
                 biased;
                 () = shutdown.requested() => return,
-                () = tokio::time::sleep(wait) => {}
-            }
+                busy = self.reconciler.timers().sleep(wait) => busy,
+            };
             let settings = tokio::select! {
                 biased;
                 () = shutdown.requested() => return,
@@ -374,7 +374,7 @@ impl Discovery {
     /// # Errors
     /// If the living records cannot be listed.
     async fn scan_filtered(&self, settings: &RunSettings) -> Result<Inventory, CallFailure> {
-        let (ports, requested_at) = (self.reconciler.ports(), Instant::now());
+        let (ports, requested_at) = (self.reconciler.ports(), self.reconciler.timers().now());
         let scans = join_all(settings.regions.iter().map(|region| ports.compute.scan(region, &settings.filter))).await;
         // After the scans, never before: an instance launched in between already has a record.
         let mut listing = ports.control_plane.workers(&Scope::active()).await?;
@@ -402,7 +402,7 @@ impl Discovery {
         }
         let ports = self.reconciler.ports();
         let listing = ports.control_plane.workers(&Scope::active()).await?;
-        let requested_at = Instant::now();
+        let requested_at = self.reconciler.timers().now();
         let describes = regions.iter().map(|region| async {
             let mut scan = Scan { region: region.clone(), instances: Vec::new(), completeness: Completeness::Complete };
             let named = candidates(&scan, &listing.workers, self.reconciler.policy());
