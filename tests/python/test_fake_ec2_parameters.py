@@ -6,8 +6,10 @@ import re
 import urllib.error
 import urllib.parse
 import urllib.request
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from functools import cache
+from itertools import takewhile
 from typing import Any
 
 import botocore.session
@@ -15,8 +17,9 @@ import pytest
 from botocore.auth import SigV4Auth, SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+from botocore.exceptions import ClientError
 from botocore.model import ListShape, ServiceModel, Shape, StructureShape
-from conftest import ROOT, FakeCloud
+from conftest import ROOT, AdminError, FakeCloud
 
 TABLE = ROOT / "fake-cloud/src/ec2/parameters.txt"
 
@@ -105,6 +108,16 @@ def send(fake_cloud: FakeCloud, parameters: dict[str, str], how: str = "body") -
         return error.code, found[1] if found else "no code"
 
 
+def post(fake_cloud: FakeCloud, parameters: dict[str, str]) -> ElementTree.Element:
+    """Send a request, and return the document of its response."""
+    body = urllib.parse.urlencode({"Version": "2016-11-15", **parameters})
+    request = AWSRequest("POST", fake_cloud.url + "/", data=body)
+    SigV4Auth(Credentials("fake", "fake"), "ec2", "us-east-1").add_auth(request)
+    raw = urllib.request.Request(fake_cloud.url + "/", body.encode(), dict(request.prepare().headers.items()))
+    with urllib.request.urlopen(raw, timeout=60) as response:
+        return ElementTree.fromstring(response.read())
+
+
 @pytest.mark.parametrize("how", ["body", "query", "query-post", "presigned"])
 def test_parameters_are_read_from_body_and_url_alike(fake_cloud: FakeCloud, how: str) -> None:
     image = fake_cloud.image()
@@ -153,3 +166,107 @@ def test_every_documented_filter_is_known(fake_cloud: FakeCloud, action: str) ->
         assert send(fake_cloud, {"Action": action, **required, **filters}) == (200, ""), name
     unknown = {"Filter.1.Name": "banana", "Filter.1.Value.1": "x"}
     assert send(fake_cloud, {"Action": action, **required, **unknown}) == (400, "InvalidParameterValue")
+
+
+def paths(action: str) -> list[tuple[str, list[str]]]:
+    """Return the filters of an action that read elements, with the paths of these elements."""
+    lines = (ROOT / "fake-cloud/src/ec2/filters.txt").read_text().splitlines()
+    start = lines.index(action) + 1
+    block = list(takewhile(lambda line: line.startswith("  "), lines[start:]))
+    split = [line.split() for line in block]
+    return [(name, found) for name, *found in split if found != ["-"]]
+
+
+def texts(node: Any, path: list[str]) -> list[str]:
+    """Return the texts of all elements at a path."""
+    nodes = [node]
+    for name in path:
+        nodes = [child for one in nodes for child in one if child.tag.rpartition("}")[2] == name]
+    return [one.text or "" for one in nodes]
+
+
+def test_filters_of_instance_types_select_by_every_value(fake_cloud: FakeCloud) -> None:
+    """Each filter finds exactly the types whose descriptions have the value, and is of a property that types have."""
+    document = post(fake_cloud, {"Action": "DescribeInstanceTypes"})
+    items = [one for one in document.iter() if one.tag.rpartition("}")[2] == "item" and texts(one, ["instanceType"])]
+    assert len(items) > 1000
+    checked = 0
+    for name, found in paths("DescribeInstanceTypes"):
+        [path] = found
+        having = {texts(one, ["instanceType"])[0]: set(texts(one, path.split("/"))) for one in items}
+        values = sorted(set().union(*having.values()))
+        assert values, name
+        for value in (values[0], values[-1]):
+            filters = {"Filter.1.Name": name, "Filter.1.Value.1": value}
+            answer = post(fake_cloud, {"Action": "DescribeInstanceTypes", **filters})
+            selected = {text for one in answer.iter() for text in texts(one, ["instanceType"])}
+            assert selected == {kind for kind, all_values in having.items() if value in all_values}, (name, value)
+            checked += 1
+    assert checked > 100
+
+
+def test_spot_requests_are_found_by_their_volumes_and_interfaces(fake_cloud: FakeCloud) -> None:
+    market = {"MarketType": "spot"}
+    volume = {"DeviceName": "/dev/sdb", "Ebs": {"VolumeSize": 77, "VolumeType": "gp2", "DeleteOnTermination": False}}
+    interface = {"DeviceIndex": 0, "Description": "first", "DeleteOnTermination": True}
+    fake_cloud.launch(InstanceMarketOptions=market, BlockDeviceMappings=[volume], NetworkInterfaces=[interface])
+    fake_cloud.launch(InstanceMarketOptions=market)
+    ec2 = fake_cloud.client("ec2")
+    for name, value, count in [
+        ("launch.block-device-mapping.device-name", "/dev/sdb", 1),
+        ("launch.block-device-mapping.volume-size", "77", 1),
+        ("launch.block-device-mapping.volume-size", "64", 2),
+        ("launch.block-device-mapping.volume-type", "gp2", 1),
+        ("launch.block-device-mapping.delete-on-termination", "false", 1),
+        ("network-interface.description", "first", 1),
+        ("network-interface.device-index", "0", 1),
+        ("network-interface.delete-on-termination", "false", 0),
+    ]:
+        filters = [{"Name": name, "Values": [value]}]
+        assert len(ec2.describe_spot_instance_requests(Filters=filters)["SpotInstanceRequests"]) == count, name
+
+
+def test_volume_comes_from_the_snapshot_of_an_image(fake_cloud: FakeCloud) -> None:
+    ec2 = fake_cloud.client("ec2")
+    [image] = ec2.describe_images(ImageIds=[fake_cloud.image()])["Images"]
+    snapshot = image["BlockDeviceMappings"][0]["Ebs"]["SnapshotId"]
+    data = {"DeviceName": "/dev/sdb", "Ebs": {"SnapshotId": snapshot}}
+    [instance] = fake_cloud.launch(BlockDeviceMappings=[data])
+    of_instance = [{"Name": "attachment.instance-id", "Values": [instance]}]
+    volumes = ec2.describe_volumes(Filters=of_instance)["Volumes"]
+    assert [one["Size"] for one in volumes if one["SnapshotId"] == snapshot] == [64]
+    assert ec2.create_volume(AvailabilityZone="us-east-1a", SnapshotId=snapshot)["Size"] == 64
+    for unknown, code in [("snap-0123456789abcdef0", "InvalidSnapshot.NotFound"), ("x", "InvalidSnapshotID.Malformed")]:
+        for call, arguments in [
+            (fake_cloud.launch, {"BlockDeviceMappings": [{"DeviceName": "/dev/sdb", "Ebs": {"SnapshotId": unknown}}]}),
+            (ec2.create_volume, {"AvailabilityZone": "us-east-1a", "SnapshotId": unknown}),
+        ]:
+            with pytest.raises(ClientError) as raised:
+                call(**arguments)
+            assert raised.value.response["Error"]["Code"] == code
+
+
+def test_launches_and_descriptions_know_the_same_instance_types(fake_cloud: FakeCloud) -> None:
+    ec2 = fake_cloud.client("ec2")
+    known = ["t2.micro", "t3.nano", "m1.small", "m5.large", "c5.18xlarge", "z1d.metal"]
+    described = ec2.describe_instance_types(InstanceTypes=known)["InstanceTypes"]
+    assert sorted(one["InstanceType"] for one in described) == sorted(known)
+    for kind in known:
+        fake_cloud.launch(InstanceType=kind)
+    [metal] = [one for one in described if one["InstanceType"] == "z1d.metal"]
+    assert metal["InstanceStorageInfo"]["Disks"] == [{"SizeInGB": 900, "Count": 2, "Type": "ssd"}]
+    with pytest.raises(ClientError, match=re.escape("Did you mean 'm5.large'?")) as raised:
+        fake_cloud.launch(InstanceType="m5.lagre")
+    assert raised.value.response["Error"]["Code"] == "InvalidParameterValue"
+    with pytest.raises(ClientError) as raised:
+        ec2.describe_instance_types(InstanceTypes=["m5.lagre"])
+    assert raised.value.response["Error"]["Code"] == "InvalidInstanceType"
+
+
+def test_capacity_of_an_unknown_type_or_zone_is_refused(fake_cloud: FakeCloud) -> None:
+    for more, hint in [
+        ({"instance_type": "m5nz.metal"}, "Did you mean 'm5zn.metal'?"),
+        ({"availability_zone": "us-east-1d"}, "accepted: us-east-1a, us-east-1b, us-east-1c"),
+    ]:
+        with pytest.raises(AdminError, match=re.escape(hint)):
+            fake_cloud.admin("POST", "console/capacity", {"region": "us-east-1", "instances": 0, **more})

@@ -159,7 +159,9 @@ fn apply(instance: &mut Instance, change: &Change<'_>, now: DateTime<Utc>) -> Re
         return Err(AwsError::new("IncorrectInstanceState", message));
     }
     if name == "instanceType" {
-        instance.instance_type = crate::world::checked_type(value)?.into();
+        instance.instance_type = crate::world::checked_type(value)
+            .map_err(|error| AwsError::new("InvalidInstanceAttributeValue", error.message))?
+            .into();
         return Ok(());
     }
     let unsupported = |expected: &str| {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use super::Xml;
-use super::instance_types::default_cpu;
 use crate::response::EncodeList;
 use crate::world::{
     Instance, InstanceState, LaunchKind, Lifecycle, MetadataOptions, Monitoring, SecurityGroup, StateCause, Tags,
+    default_cpu,
 };
 
 /// Snapshot of instances, encoded one by one.

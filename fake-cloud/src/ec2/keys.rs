@@ -15,6 +15,11 @@ use super::{Request, Xml};
 use crate::response::ResponseBody;
 use crate::world::{AwsError, KeyPair, Tags, not_found};
 
+/// First line of a public key in the format of RFC 4716.
+const RFC4716_BEGIN: &str = "---- BEGIN SSH2 PUBLIC KEY ----";
+/// Last line of such a key.
+const RFC4716_END: &str = "---- END SSH2 PUBLIC KEY ----";
+
 pub(super) fn describe(request: &Request<'_>) -> Result<ResponseBody, AwsError> {
     let form = request.form;
     let (names, ids) = (form.list("KeyName"), form.list("KeyPairId"));
@@ -80,25 +85,50 @@ pub(super) fn import(request: &Request<'_>) -> Result<ResponseBody, AwsError> {
     let invalid = || AwsError::new("InvalidKey.Format", "Key is not in valid OpenSSH public key format");
     let material = STANDARD.decode(request.form.need("PublicKeyMaterial")?).map_err(|_| invalid())?;
     let public = String::from_utf8(material).map_err(|_| invalid())?;
-    let mut words = public.split_whitespace();
-    let (Some(algorithm), Some(blob)) = (words.next(), words.next()) else { return Err(invalid()) };
-    let kind = match algorithm {
-        "ssh-rsa" => "rsa",
-        "ssh-ed25519" => "ed25519",
-        _ => return Err(invalid()),
-    };
-    let blob = STANDARD.decode(blob).map_err(|_| invalid())?;
-    // A blob begins with the name of its algorithm.
-    let name = blob.get(4..4 + algorithm.len());
-    if name != Some(algorithm.as_bytes()) {
-        return Err(invalid());
-    }
+    let (algorithm, blob) = public_key(&public).ok_or_else(invalid)?;
+    let kind = if algorithm == "ssh-rsa" { "rsa" } else { "ed25519" };
     let fingerprint = STANDARD.encode(digest(&SHA256, &blob));
-    let (key, tags) = add(request, kind, public.trim().to_owned(), fingerprint)?;
+    let openssh = match public.trim() {
+        text if text.starts_with(RFC4716_BEGIN) => format!("{algorithm} {}", STANDARD.encode(&blob)),
+        text => text.to_owned(),
+    };
+    let (key, tags) = add(request, kind, openssh, fingerprint)?;
     Ok(request.respond("ImportKeyPair", 512, |xml| {
         key_fields(xml, &key);
         tag_set(xml, &tags);
     }))
+}
+
+/// Reads a public key in the format of OpenSSH or of RFC 4716: its algorithm, and its blob, which begins with that name.
+fn public_key(text: &str) -> Option<(&'static str, Vec<u8>)> {
+    let text = text.trim();
+    let (named, encoded) = match text.strip_prefix(RFC4716_BEGIN) {
+        Some(rest) => (None, without_headers(rest.trim().strip_suffix(RFC4716_END)?)),
+        None => {
+            let mut words = text.split_whitespace();
+            (Some(words.next()?), words.next()?.to_owned())
+        }
+    };
+    let blob = STANDARD.decode(encoded).ok()?;
+    let algorithm = ["ssh-rsa", "ssh-ed25519"].into_iter().find(|name| {
+        let length = (name.len() as u32).to_be_bytes();
+        blob.strip_prefix(&length).is_some_and(|rest| rest.starts_with(name.as_bytes()))
+    })?;
+    named.is_none_or(|named| named == algorithm).then_some((algorithm, blob))
+}
+
+/// Joins the lines of a key in the format of RFC 4716 without its headers, which may continue on the next line.
+fn without_headers(body: &str) -> String {
+    let mut encoded = String::new();
+    let mut is_header = false;
+    for line in body.lines().map(str::trim) {
+        let continues = is_header;
+        is_header = (continues || line.contains(':')) && line.ends_with('\\');
+        if !continues && !line.contains(':') {
+            encoded.push_str(line);
+        }
+    }
+    encoded
 }
 
 fn add(
@@ -220,4 +250,24 @@ fn pem(label: &str, der: &[u8]) -> String {
     let text = STANDARD.encode(der);
     let lines: Vec<&str> = (0..text.len()).step_by(64).filter_map(|at| text.get(at..text.len().min(at + 64))).collect();
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn public_keys_are_read_in_both_formats() {
+        let blob = ssh_blob(&[b"ssh-ed25519", &[7; 32]]);
+        let encoded = STANDARD.encode(&blob);
+        let (first, second) = encoded.split_at(30);
+        let headers = "Comment: \"a key\"\nx-long: goes on \\\nover here";
+        let rfc4716 = format!("{RFC4716_BEGIN}\n{headers}\n{first}\n{second}\n{RFC4716_END}\n");
+        for text in [format!("ssh-ed25519 {encoded} me@here"), rfc4716] {
+            assert_eq!(public_key(&text), Some(("ssh-ed25519", blob.clone())), "{text}");
+        }
+        for bad in ["", "ssh-ed25519", &format!("ssh-rsa {encoded}"), &format!("{RFC4716_BEGIN}\n{encoded}")] {
+            assert_eq!(public_key(bad), None, "{bad}");
+        }
+    }
 }

@@ -55,6 +55,16 @@ pub(crate) fn actions() -> impl Iterator<Item = &'static str> {
     ACTIONS.keys().copied()
 }
 
+/// Returns the names of the parameters that an action reads.
+#[cfg(test)]
+pub(super) fn honored(action: &str) -> Vec<&'static str> {
+    let known = ACTIONS.get(action).into_iter().flatten();
+    let is_read = |treatment: &Treatment| matches!(treatment, Treatment::Honored);
+    let mut names: Vec<_> = known.filter(|(_, treatment)| is_read(treatment)).map(|(name, _)| *name).collect();
+    names.sort_unstable();
+    names
+}
+
 /// Returns whether every action has this parameter: the action, the version and the signature in a URL.
 pub(crate) fn is_common_parameter(name: &str) -> bool {
     matches!(name, "Action" | "Version") || name.starts_with("X-Amz-")
@@ -76,7 +86,12 @@ pub(super) fn check(action: &str, form: &Form<'_>) -> Result<(), AwsError> {
                 }
             }
             Some(Treatment::Refused(code)) => {
-                return Err(AwsError::new(*code, format!("The parameter {name} is not supported by this cloud.")));
+                let message = if code.ends_with(".NotFound") {
+                    format!("The resource '{value}' of the parameter {name} does not exist")
+                } else {
+                    format!("The parameter {name} is not supported by this cloud.")
+                };
+                return Err(AwsError::new(*code, message));
             }
             // Some clients send an empty list as an empty value.
             None if value.is_empty() && known.contains_key(format!("{numberless}.N").as_str()) => {}
@@ -129,7 +144,8 @@ mod tests {
             ("TagSpecification.12.Tag.3.Key=a", None),
             ("TagSpecification.Tag.3.Key=a", Some("UnknownParameter")),
             ("SecurityGroupId=", None),
-            ("KernelId=aki-1", Some("UnsupportedOperation")),
+            ("KernelId=aki-1", Some("InvalidAMIID.NotFound")),
+            ("RamdiskId=ari-1", Some("UnsupportedOperation")),
             ("EnclaveOptions.Enabled=false", None),
             ("EnclaveOptions.Enabled=true", Some("UnsupportedOperation")),
         ] {

@@ -252,10 +252,8 @@ pub(super) fn volume(form: &Form<'_>, prefix: &str, size: &str, base: VolumeSpec
         return Err(AwsError::new("InvalidParameterValue", format!("Invalid volume type: {kind}")));
     }
     let snapshot_id = form.optional(&name("SnapshotId")).map(str::to_owned);
-    if let Some(snapshot) = &snapshot_id {
-        let message = format!("The snapshot '{snapshot}' does not exist.");
-        return Err(AwsError::new("InvalidSnapshot.NotFound", message));
-    }
+    // The only snapshots are those of images, and as large as their root volumes.
+    let base = if snapshot_id.is_some() { VolumeSpec { size: VolumeSpec::root().size, ..base } } else { base };
     let wanted = form.number::<u32>(&name(size))?;
     let bytes = wanted.unwrap_or(base.size);
     if !(1..=65_536).contains(&bytes) {

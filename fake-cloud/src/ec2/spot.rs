@@ -9,7 +9,8 @@ use super::instance_xml::{flag, group_set, tag_set};
 use super::{Request, Xml};
 use crate::response::ResponseBody;
 use crate::world::{
-    AwsError, Instance, InstanceState, InterruptionBehavior, Monitoring, StateCause, not_found, zone_id,
+    AwsError, Instance, InstanceState, InterfaceSpec, InterruptionBehavior, Keeps, Monitoring, StateCause, VolumeSpec,
+    not_found, zone_id,
 };
 
 pub(super) fn describe(request: &Request<'_>) -> Result<ResponseBody, AwsError> {
@@ -95,6 +96,8 @@ fn request_fields(xml: &mut Xml, id: &str, instance: &Instance, region: &str, no
         }
         group_set(xml, &instance.groups);
         xml.text("instanceType", &instance.instance_type);
+        volumes(xml, &instance.options.volumes);
+        interfaces(xml, &instance.options.interfaces);
         xml.text("subnetId", &instance.subnet_id);
         xml.element("monitoring", |xml| flag(xml, "enabled", instance.monitoring == Monitoring::Detailed));
     });
@@ -109,6 +112,50 @@ fn request_fields(xml: &mut Xml, id: &str, instance: &Instance, region: &str, no
         xml.timestamp("validUntil", until);
     }
     xml.text("instanceInterruptionBehavior", spot.interruption.name());
+}
+
+/// Encodes the volumes of a launch specification.
+fn volumes(xml: &mut Xml, volumes: &[VolumeSpec]) {
+    xml.element("blockDeviceMapping", |xml| {
+        for volume in volumes {
+            xml.element("item", |xml| {
+                xml.text("deviceName", &volume.device);
+                xml.element("ebs", |xml| {
+                    flag(xml, "deleteOnTermination", volume.delete_on_termination);
+                    if let Some(snapshot) = &volume.snapshot_id {
+                        xml.text("snapshotId", snapshot);
+                    }
+                    xml.plain("volumeSize", volume.size);
+                    xml.text("volumeType", &volume.kind);
+                    flag(xml, "encrypted", volume.encrypted);
+                });
+            });
+        }
+    });
+}
+
+/// Encodes the network interfaces of a launch specification, if the launch had any.
+fn interfaces(xml: &mut Xml, interfaces: &[InterfaceSpec]) {
+    if *interfaces == [InterfaceSpec::default()] {
+        return;
+    }
+    xml.element("networkInterfaceSet", |xml| {
+        for interface in interfaces {
+            xml.element("item", |xml| {
+                xml.plain("deviceIndex", interface.device_index);
+                if !interface.description.is_empty() {
+                    xml.text("description", &interface.description);
+                }
+                flag(xml, "deleteOnTermination", interface.keeps == Keeps::Never);
+                if let Some(subnet) = &interface.subnet_id {
+                    xml.text("subnetId", subnet);
+                }
+                if let Some(address) = interface.private_ip {
+                    xml.plain("privateIpAddress", address);
+                }
+            });
+        }
+    });
 }
 
 /// Cancels requests. Their instances keep running, as in EC2.

@@ -170,3 +170,106 @@ fn client_token_makes_a_template_version_unique() {
     assert_eq!(other.code, "IdempotentParameterMismatch");
     assert_eq!(add("ClientToken=u&LaunchTemplateData.InstanceType=m5.large").as_deref(), Ok("4"));
 }
+
+/// Parameters with which requests pass the first checks of their actions.
+fn plausible(world: &World) -> Vec<(&'static str, String)> {
+    let launched = launch(world);
+    world.clock().advance(Duration::from_secs(60));
+    let (image, vpc, subnet, group) = world.with_ec2(|ec2, now| {
+        let catalog = &ec2.region(HERE, now).expect("a region").catalog;
+        let first = &catalog.subnets[0];
+        (catalog.images[0].id.clone(), first.vpc_id.clone(), first.id.clone(), catalog.groups[0].id.clone())
+    });
+    let id = value(&launched, "instanceId").expect("an id").to_owned();
+    let text = |text: &str| text.to_owned();
+    vec![
+        ("ImageId", image.clone()),
+        ("MinCount", text("1")),
+        ("MaxCount", text("1")),
+        ("InstanceId", id.clone()),
+        ("InstanceId.1", id.clone()),
+        ("ResourceId.1", id),
+        ("Tag.1.Key", text("a")),
+        ("TagSpecification.1.Tag.1.Key", text("a")),
+        ("VpcId", vpc),
+        ("SubnetId", subnet),
+        ("GroupId", group),
+        ("CidrBlock", text("10.250.0.0/24")),
+        ("KeyName", text("new")),
+        ("KeyType", text("ed25519")),
+        ("PublicKeyMaterial", text("c3NoLXJzYSBBQUFBQjNOemFDMXljMkU9")),
+        ("GroupName", text("new")),
+        ("GroupDescription", text("new")),
+        ("Attribute", text("instanceType")),
+        ("AvailabilityZone", text("us-east-1a")),
+        ("Size", text("8")),
+        ("VolumeId", text("vol-0123456789abcdef0")),
+        ("AllocationId", text("eipalloc-0123456789abcdef0")),
+        ("SpotInstanceRequestId.1", text("sir-12345678")),
+        ("LaunchTemplateName", text("new")),
+        ("LaunchTemplateData.InstanceType", text("m5.large")),
+        ("LaunchTemplateVersion.1", text("1")),
+        ("SetDefaultVersion", text("1")),
+        ("InstanceMarketOptions.MarketType", text("spot")),
+        ("BlockDeviceMapping.1.DeviceName", text("/dev/sdb")),
+        ("NetworkInterface.1.DeviceIndex", text("0")),
+        ("IpPermissions.1.IpProtocol", text("tcp")),
+        ("IpPermissions.1.FromPort", text("1")),
+        ("IpPermissions.1.ToPort", text("2")),
+    ]
+}
+
+#[test]
+fn honored_parameters_are_read() {
+    let world = world(Delays::none());
+    let plausible = plausible(&world);
+    let of_launch: Vec<&str> = parameters::honored("RunInstances");
+    let values = ["1", "true", "instance", "2026-01-01T00:00:00Z", "10.0.0.0/8", "gp3", "spot", "/dev/sdb", "0"];
+    let mut unread = Vec::new();
+    for action in parameters::actions() {
+        let honored = parameters::honored(action);
+        let known = |name: &str| honored.contains(&&*name.replace(".1", ".N"));
+        form::reads::take();
+        for name in &honored {
+            let sent = name.replace(".N", ".1");
+            let kind = name.split_once("TagSpecification.").map(|_| match action {
+                "RunInstances" => "instance",
+                "CreateVpc" => "vpc",
+                "CreateSubnet" => "subnet",
+                "CreateSecurityGroup" => "security-group",
+                "CreateKeyPair" | "ImportKeyPair" => "key-pair",
+                "CreateVolume" => "volume",
+                "AllocateAddress" => "elastic-ip",
+                _ => "launch-template",
+            });
+            // With all plausible parameters, and with those outside of lists of structures.
+            for is_plain in [true, false] {
+                let base = plausible.iter().filter(|(name, _)| *name != sent && known(name));
+                let base = base.filter(|(name, _)| {
+                    !is_plain
+                        || !["TagSpec", "Block", "NetworkI", "InstanceMarket"]
+                            .iter()
+                            .any(|start| name.starts_with(start))
+                });
+                let base: Vec<String> = base.map(|(name, value)| format!("{name}={value}")).collect();
+                let tags =
+                    kind.map(|kind| format!("TagSpecification.1.ResourceType={kind}&TagSpecification.1.Tag.1.Key=a"));
+                let base = [base.join("&"), tags.unwrap_or_default()].join("&");
+                let own = plausible.iter().find(|(name, _)| *name == sent).map(|(_, value)| value.as_str());
+                for value in own.into_iter().chain(values) {
+                    drop(request(&world, action, &format!("{base}&{sent}={value}")));
+                }
+            }
+        }
+        let read = form::reads::take();
+        let is_read = |name: &&str| {
+            let sent = name.replace(".N", ".1");
+            // The data of a template is read by the launch that uses it.
+            let of_template = name.strip_prefix("LaunchTemplateData.");
+            read.contains(&sent) || of_template.is_some_and(|name| of_launch.contains(&name))
+        };
+        unread.extend(honored.into_iter().filter(|name| !is_read(name)).map(|name| format!("{action} {name}")));
+    }
+    unread.sort_unstable();
+    assert!(unread.is_empty(), "listed as honored, and not read:\n{}", unread.join("\n"));
+}

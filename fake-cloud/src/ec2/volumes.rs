@@ -95,6 +95,7 @@ pub(super) fn create_volume(request: &Request<'_>) -> Result<ResponseBody, AwsEr
         let id = ec2.new_id("vol");
         let region = ec2.region(request.region, now)?;
         let availability_zone = region.zone(zone)?;
+        region.check_snapshots(request.account, std::slice::from_ref(&spec))?;
         let earlier = region.resources.volumes.iter().find(|volume| {
             client_token.is_some() && volume.client_token == client_token && volume.owner == *request.account
         });

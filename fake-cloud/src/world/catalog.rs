@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer};
 use super::resources::Vpc;
 use super::rng::{hash_text, mix};
 use super::tags::Tags;
+use crate::suggest::did_you_mean;
 
 /// Account id of all resources except the images, unless another account is added.
 pub const ACCOUNT: &str = "123456789012";
@@ -108,6 +109,17 @@ pub(super) fn known_zone_id<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
     let known = all_regions().flat_map(|region| ZONES.map(|letter| zone_id(region, &format!("{region}{letter}"))));
     let found = known.flatten().find(|known| *known == id);
     found.map(Some).ok_or_else(|| serde::de::Error::custom(format!("unknown zone '{id}'")))
+}
+
+/// Rejects a name that no region has.
+///
+/// # Errors
+/// A message with the region that was probably meant.
+pub(crate) fn check_region(name: &str) -> Result<(), String> {
+    if all_regions().any(|region| region == name) {
+        return Ok(());
+    }
+    Err(format!("unknown region '{name}'{}", did_you_mean(name, all_regions())))
 }
 
 /// Returns the id of a zone by its name.

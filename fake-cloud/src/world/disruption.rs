@@ -5,11 +5,14 @@
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::World;
+use super::catalog::{ZONES, zone_id};
 use super::change_feed::InstanceChange;
 use super::ec2::{Ec2, Region, later};
 use super::error::AwsError;
 use super::instance::{Instance, InstanceState, StateCause};
+use super::instance_types::checked_type;
 use super::options::InterruptionBehavior;
+use crate::suggest::did_you_mean;
 
 /// Time between the notice of a spot interruption and the interruption.
 const NOTICE: TimeDelta = TimeDelta::minutes(2);
@@ -288,7 +291,7 @@ impl World {
     /// Limits the capacity of a type and zone; `None` removes the limit of exactly this type and zone.
     ///
     /// # Errors
-    /// An unknown region.
+    /// An unknown region, type or zone.
     pub fn console_set_capacity(
         &self,
         region: &str,
@@ -296,8 +299,20 @@ impl World {
         availability_zone: Option<String>,
         instances: Option<usize>,
     ) -> Result<(), AwsError> {
+        if let Some(name) = &instance_type {
+            checked_type(name)?;
+        }
         self.with_ec2(|ec2, now| {
-            let limits = &mut ec2.region(region, now)?.capacity;
+            let region = ec2.region(region, now)?;
+            if let Some(zone) = &availability_zone
+                && zone_id(region.name, zone).is_none()
+            {
+                let zones = ZONES.map(|letter| format!("{}{letter}", region.name));
+                let hint = did_you_mean(zone, zones.iter().map(String::as_str));
+                let message = format!("Invalid availability zone: [{zone}]; accepted: {}{hint}", zones.join(", "));
+                return Err(AwsError::new("InvalidParameterValue", message));
+            }
+            let limits = &mut region.capacity;
             limits.retain(|limit| limit.instance_type != instance_type || limit.availability_zone != availability_zone);
             limits.extend(instances.map(|instances| CapacityLimit { instance_type, availability_zone, instances }));
             Ok(())

@@ -12,7 +12,7 @@ use super::disruption::no_capacity;
 use super::ec2::{Ec2, Intent, Region, later};
 use super::error::AwsError;
 use super::instance::{ExtraInterface, Instance, InstanceState, Lifecycle, Monitoring, Profile, StateCause};
-use super::options::{InstanceOptions, InterfaceSpec, InterruptionBehavior};
+use super::options::{InstanceOptions, InterfaceSpec, InterruptionBehavior, VolumeSpec};
 use super::resources::not_found;
 use super::tags::{self, Tags};
 
@@ -130,12 +130,13 @@ impl Ec2 {
             return Ok(earlier);
         }
         check_counts(&request)?;
-        checked_type(&request.instance_type)?;
+        super::instance_types::checked_type(&request.instance_type)?;
         check_options(&request)?;
         for tags in [&request.tags, &request.volume_tags, &request.interface_tags, &request.spot_tags] {
             tags::validate(&Tags::new(), tags)?;
         }
         region_state.check_image(&request)?;
+        region_state.check_snapshots(&request.account, &request.options.volumes)?;
         let subnet = region_state.choose_subnet(&request)?.clone();
         let groups = region_state.choose_groups(&request, &subnet)?;
         region_state.check_key(&request)?;
@@ -420,6 +421,21 @@ impl Region {
         self.catalog.images_of(&request.account).find(|image| image.id == *id).map(|_| ()).ok_or_else(missing)
     }
 
+    /// Refuses volumes of snapshots that do not exist. Each image has one, with the number of its id.
+    pub(crate) fn check_snapshots(&self, account: &str, volumes: &[VolumeSpec]) -> Result<(), AwsError> {
+        for id in volumes.iter().filter_map(|volume| volume.snapshot_id.as_deref()) {
+            if !is_well_formed(id, "snap") {
+                return Err(malformed("InvalidSnapshotID.Malformed", id, "snap"));
+            }
+            let number = id.trim_start_matches("snap-");
+            if !self.catalog.images_of(account).any(|image| image.id.trim_start_matches("ami-") == number) {
+                let message = format!("The snapshot '{id}' does not exist.");
+                return Err(AwsError::new("InvalidSnapshot.NotFound", message));
+            }
+        }
+        Ok(())
+    }
+
     fn choose_subnet(&self, request: &LaunchRequest) -> Result<&Subnet, AwsError> {
         let zone = request.availability_zone.as_deref().map(|zone| self.zone(zone)).transpose()?;
         let Some(id) = &request.subnet_id else {
@@ -573,19 +589,6 @@ fn check_counts(request: &LaunchRequest) -> Result<(), AwsError> {
         return Err(AwsError::new("InstanceLimitExceeded", message));
     }
     Ok(())
-}
-
-/// Validates the form of an instance type. The list of types changes too often to be copied.
-pub(crate) fn checked_type(name: &str) -> Result<&str, AwsError> {
-    let is_word = |word: &str| {
-        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-    };
-    match name.split_once('.') {
-        Some((family, size)) if is_word(family) && is_word(size) => Ok(name),
-        Some(_) | None => {
-            Err(AwsError::new("InvalidParameterValue", format!("Invalid value '{name}' for InstanceType.")))
-        }
-    }
 }
 
 fn malformed(code: &'static str, id: &str, prefix: &str) -> AwsError {
