@@ -1,6 +1,6 @@
 //! The STS query API: reports the account of the caller.
 
-use crate::ec2::{Form, Xml};
+use crate::ec2::{Form, Xml, is_common_parameter};
 use crate::world::{AwsError, hash_text, mix};
 
 const NAMESPACE: &str = "https://sts.amazonaws.com/doc/2011-06-15/";
@@ -11,7 +11,13 @@ pub(crate) const OPERATIONS: [&str; 1] = ["GetCallerIdentity"];
 /// Executes a request of an account and encodes the response.
 pub(crate) fn handle(form: &Form<'_>, account: &str, request_id: &str) -> Result<Vec<u8>, AwsError> {
     match form.get("Action").unwrap_or_default() {
-        "GetCallerIdentity" => Ok(caller_identity(account, request_id)),
+        "GetCallerIdentity" => match form.iter().find(|(name, _)| !is_common_parameter(name)) {
+            None => Ok(caller_identity(account, request_id)),
+            Some((name, _)) => {
+                let message = format!("GetCallerIdentity has no parameter {name}");
+                Err(AwsError::new("InvalidQueryParameter", message))
+            }
+        },
         unknown => {
             let version = form.get("Version").unwrap_or_default();
             Err(AwsError::new("InvalidAction", format!("Could not find operation {unknown} for version {version}")))

@@ -7,11 +7,11 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::Context;
 use super::evaluate::{self, Evaluator, Query, Value};
 use super::expression::{DEFAULT_PERIOD, Expression};
-use super::input::{GetMetricData, MetricDataQuery, MetricStat, invalid, require};
+use super::input::{GetMetricData, MetricDataQuery, MetricStat, check_account, invalid, require};
 use super::search::{Insight, Search};
 use super::shape::Shape;
 use crate::world::metrics::{Datum, MetricFilter, MetricKey, Statistic, per_period, round_down};
-use crate::world::{AwsError, PageLimit};
+use crate::world::{ACCOUNT, AwsError, PageLimit};
 
 const MAX_QUERIES: usize = 500;
 const MAX_POINTS: i64 = 100_800;
@@ -39,6 +39,13 @@ pub(super) fn get_metric_data(context: &Context<'_>, input: &GetMetricData) -> R
         return Err(invalid("MetricDataQueries", "there can be at most 500"));
     }
     check_ids(&input.metric_data_queries)?;
+    let timezone = input.label_options.as_ref().and_then(|options| options.timezone.as_deref());
+    if timezone.is_some_and(|zone| !is_offset(zone)) {
+        return Err(invalid("LabelOptions.Timezone", "it must be an offset such as +0130"));
+    }
+    for query in &input.metric_data_queries {
+        check_scope(context, query)?;
+    }
     let limit = match input.max_datapoints {
         Some(limit) if (1..=MAX_POINTS).contains(&limit.0) => limit.0 as usize,
         Some(_) => return Err(invalid("MaxDatapoints", "it must be between 1 and 100800")),
@@ -55,6 +62,28 @@ pub(super) fn get_metric_data(context: &Context<'_>, input: &GetMetricData) -> R
     }
     let skip = input.next_token.as_deref().map(parse_token).transpose()?.unwrap_or(0);
     Ok(page(series, skip, limit))
+}
+
+/// Whether a text is an offset from UTC. Labels show no times, so that it changes nothing else.
+fn is_offset(text: &str) -> bool {
+    let Some(digits) = text.strip_prefix(['+', '-']) else { return false };
+    digits.len() == 4 && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Refuses a query of another account, because none is linked, and a dynamic label.
+fn check_scope(context: &Context<'_>, query: &MetricDataQuery) -> Result<(), AwsError> {
+    if let Some(account) = &query.account_id {
+        check_account(account)?;
+        if account != context.view.account.as_deref().unwrap_or(ACCOUNT) {
+            return Err(invalid("AccountId", &format!("the account {account} is not linked to this one")));
+        }
+    }
+    match &query.label {
+        Some(label) if label.contains("${") => {
+            Err(invalid("Label", "dynamic labels are not supported by this cloud: expected a text without ${"))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn check_ids(queries: &[MetricDataQuery]) -> Result<(), AwsError> {

@@ -1,17 +1,22 @@
 //! GetMetricStatistics and ListMetrics.
 
+use chrono::TimeDelta;
+
 use super::Context;
-use super::input::{GetMetricStatistics, ListMetrics, invalid, require};
+use super::input::{Flag, GetMetricStatistics, ListMetrics, check_account, invalid, metric_key, require};
 use super::shape::Shape;
 use crate::world::metrics::{MetricFilter, MetricKey, Statistic, Summary, per_period, round_down};
-use crate::world::{AwsError, PageLimit, SeededRng, hash_text};
+use crate::world::{ACCOUNT, AwsError, PageLimit, SeededRng, hash_text};
 
 const MAX_POINTS: i64 = 1440;
 const METRICS_PER_PAGE: usize = 500;
+/// Age of data points of a metric that counts as recently active.
+const RECENTLY: TimeDelta = TimeDelta::hours(3);
 const TOKEN_PREFIX: &str = "fcl1-";
 
 pub(super) fn get_metric_statistics(context: &Context<'_>, input: &GetMetricStatistics) -> Result<Shape, AwsError> {
-    let key = input.metric.key()?;
+    let namespace = require(input.namespace.as_deref(), "Namespace")?;
+    let key = metric_key(namespace, require(input.metric_name.as_deref(), "MetricName")?, &input.dimensions)?;
     let (from, to) = (require(input.start_time, "StartTime")?.0, require(input.end_time, "EndTime")?.0);
     if from >= to {
         let message = "The parameter StartTime must be less than the parameter EndTime.";
@@ -107,9 +112,26 @@ pub(super) fn list_metrics(context: &Context<'_>, input: &ListMetrics) -> Result
         filter.dimensions.push((require(dimension.name.clone(), "Dimensions.member.N.Name")?, dimension.value.clone()));
     }
     let skip = input.next_token.as_deref().map(parse_token).transpose()?.unwrap_or(0);
-    let keys = context.world.list_metrics(context.region, &filter);
-    let shown = keys.iter().skip(skip).take(METRICS_PER_PAGE).map(metric_shape).collect();
-    let mut output = vec![("Metrics", Shape::List(shown)), ("OwningAccounts", Shape::List(Vec::new()))];
+    if input.recently_active.as_deref().is_some_and(|time| time != "PT3H") {
+        return Err(invalid("RecentlyActive", "it must be PT3H"));
+    }
+    let own = context.view.account.as_deref().unwrap_or(ACCOUNT);
+    let is_own =
+        input.owning_account.as_deref().map_or(Ok(true), |owner| check_account(owner).map(|()| owner == own))?;
+    let mut keys = context.world.list_metrics(context.region, &filter);
+    // No account is linked to another, so that the metrics of others are none.
+    keys.retain(|_| is_own);
+    if input.recently_active.is_some() {
+        let now = context.world.clock().now();
+        let points = |key: &MetricKey| context.world.metric_points(context.region, key, now - RECENTLY, now);
+        keys.retain(|key| !points(key).is_empty());
+    }
+    let shown: Vec<Shape> = keys.iter().skip(skip).take(METRICS_PER_PAGE).map(metric_shape).collect();
+    let owners = match input.include_linked_accounts {
+        Some(Flag(true)) => vec![Shape::text(own.to_owned()); shown.len()],
+        Some(Flag(false)) | None => Vec::new(),
+    };
+    let mut output = vec![("Metrics", Shape::List(shown)), ("OwningAccounts", Shape::List(owners))];
     if keys.len() > skip.saturating_add(METRICS_PER_PAGE) {
         output.push(("NextToken", Shape::text(format!("{TOKEN_PREFIX}{}", skip + METRICS_PER_PAGE))));
     }

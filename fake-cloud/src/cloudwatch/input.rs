@@ -1,11 +1,13 @@
 //! Inputs of the operations, deserialized from the tree of a request. Numbers may be strings, as the query protocol
-//! sends them.
+//! sends them. Each member is honored or refused: an unknown one is refused, and
+//! `tests/python/test_fake_cloudwatch_parameters.py` compares the names with the model of botocore.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use crate::suggest::with_suggestion;
 use crate::world::AwsError;
 use crate::world::metrics::MetricKey;
 
@@ -26,14 +28,14 @@ pub(super) struct Integer(pub(super) i64);
 pub(super) struct Flag(pub(super) bool);
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(super) struct Dimension {
     pub(super) name: Option<String>,
     pub(super) value: Option<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(super) struct Metric {
     pub(super) namespace: Option<String>,
     pub(super) metric_name: Option<String>,
@@ -42,7 +44,7 @@ pub(super) struct Metric {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(super) struct MetricStat {
     pub(super) metric: Option<Metric>,
     pub(super) period: Option<Integer>,
@@ -51,7 +53,7 @@ pub(super) struct MetricStat {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(super) struct MetricDataQuery {
     pub(super) id: Option<String>,
     pub(super) metric_stat: Option<MetricStat>,
@@ -59,10 +61,11 @@ pub(super) struct MetricDataQuery {
     pub(super) label: Option<String>,
     pub(super) period: Option<Integer>,
     pub(super) return_data: Option<Flag>,
+    pub(super) account_id: Option<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(super) struct GetMetricData {
     #[serde(default, deserialize_with = "list")]
     pub(super) metric_data_queries: Vec<MetricDataQuery>,
@@ -71,13 +74,23 @@ pub(super) struct GetMetricData {
     pub(super) next_token: Option<String>,
     pub(super) scan_by: Option<String>,
     pub(super) max_datapoints: Option<Integer>,
+    pub(super) label_options: Option<LabelOptions>,
+}
+
+/// Options of labels that show times.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+pub(super) struct LabelOptions {
+    pub(super) timezone: Option<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(super) struct GetMetricStatistics {
-    #[serde(flatten)]
-    pub(super) metric: Metric,
+    pub(super) namespace: Option<String>,
+    pub(super) metric_name: Option<String>,
+    #[serde(default, deserialize_with = "list")]
+    pub(super) dimensions: Vec<Dimension>,
     pub(super) start_time: Option<Timestamp>,
     pub(super) end_time: Option<Timestamp>,
     pub(super) period: Option<Integer>,
@@ -89,7 +102,7 @@ pub(super) struct GetMetricStatistics {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(super) struct StatisticSet {
     pub(super) sample_count: Option<Number>,
     pub(super) sum: Option<Number>,
@@ -98,7 +111,7 @@ pub(super) struct StatisticSet {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(super) struct MetricDatum {
     pub(super) metric_name: Option<String>,
     #[serde(default, deserialize_with = "list")]
@@ -111,10 +124,11 @@ pub(super) struct MetricDatum {
     #[serde(default, deserialize_with = "list")]
     pub(super) counts: Vec<Number>,
     pub(super) unit: Option<String>,
+    pub(super) storage_resolution: Option<Integer>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(super) struct PutMetricData {
     pub(super) namespace: Option<String>,
     #[serde(default, deserialize_with = "list")]
@@ -126,7 +140,7 @@ pub(super) struct PutMetricData {
 
 /// Data points of an entity. Entities are validated, and do not change the metrics.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(super) struct EntityMetricData {
     pub(super) entity: Option<Entity>,
     #[serde(default, deserialize_with = "list")]
@@ -134,24 +148,28 @@ pub(super) struct EntityMetricData {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(super) struct Entity {
     pub(super) key_attributes: Option<Value>,
+    pub(super) attributes: Option<Value>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(super) struct ListMetrics {
     pub(super) namespace: Option<String>,
     pub(super) metric_name: Option<String>,
     #[serde(default, deserialize_with = "list")]
     pub(super) dimensions: Vec<Dimension>,
     pub(super) next_token: Option<String>,
+    pub(super) recently_active: Option<String>,
+    pub(super) include_linked_accounts: Option<Flag>,
+    pub(super) owning_account: Option<String>,
 }
 
 /// Deserializes an input.
 pub(super) fn parse<T: DeserializeOwned>(value: &Value) -> Result<T, AwsError> {
-    T::deserialize(value).map_err(|error| AwsError::new("InvalidParameterValue", error.to_string()))
+    T::deserialize(value).map_err(|error| AwsError::new("InvalidParameterValue", with_suggestion(error.to_string())))
 }
 
 /// Returns a required member.
@@ -176,6 +194,12 @@ pub(super) fn metric_key(namespace: &str, name: &str, dimensions: &[Dimension]) 
         pairs.push((require(dimension.name.as_deref(), "Name")?, require(dimension.value.as_deref(), "Value")?));
     }
     Ok(MetricKey::new(namespace, name, pairs))
+}
+
+/// Validates the form of an account id.
+pub(super) fn check_account(id: &str) -> Result<(), AwsError> {
+    let is_valid = id.len() == 12 && id.bytes().all(|byte| byte.is_ascii_digit());
+    if is_valid { Ok(()) } else { Err(invalid("AccountId", "it must have 12 digits")) }
 }
 
 pub(super) fn invalid(parameter: &str, reason: &str) -> AwsError {

@@ -6,7 +6,7 @@ use hyper::HeaderMap;
 use serde_json::{Map, Value};
 
 use super::shape::Shape;
-use crate::ec2::{Form, Xml};
+use crate::ec2::{Form, Xml, is_common_parameter};
 use crate::world::AwsError;
 
 const RPC_PATH: &str = "/service/GraniteServiceVersion20100801/operation/";
@@ -180,7 +180,7 @@ enum Node {
 /// Converts a form such as `MetricData.member.1.Dimensions.member.2.Name=…` to a tree. All leaves are strings.
 fn query_tree(form: &Form<'_>) -> Result<Value, AwsError> {
     let mut root = BTreeMap::new();
-    for (name, value) in form.iter().filter(|(name, _)| !matches!(*name, "Action" | "Version")) {
+    for (name, value) in form.iter().filter(|(name, _)| !is_common_parameter(name)) {
         let path: Vec<&str> = name.split('.').collect();
         if path.len() > MAX_DEPTH {
             return Err(unreadable("a parameter is nested too deep"));

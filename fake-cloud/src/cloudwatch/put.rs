@@ -7,7 +7,7 @@ use super::Context;
 use super::input::{MetricDatum, PutMetricData, invalid, metric_key, require};
 use super::shape::Shape;
 use crate::world::AwsError;
-use crate::world::metrics::{Datum, MetricKey, Summary};
+use crate::world::metrics::{Datum, MetricKey, Summary, round_down};
 
 const MAX_DATA: usize = 1000;
 const MAX_VALUES: usize = 150;
@@ -29,6 +29,11 @@ pub(super) fn put_metric_data(context: &Context<'_>, input: &PutMetricData) -> R
         // Without strict validation, CloudWatch drops an invalid entity and keeps its data points.
         if !is_described && input.strict_entity_validation.is_some_and(|flag| flag.0) {
             return Err(invalid("EntityMetricData", "an entity needs key attributes"));
+        }
+        // Attributes describe an entity further; no operation that is served shows them.
+        let attributes = group.entity.as_ref().and_then(|entity| entity.attributes.as_ref());
+        if attributes.is_some_and(|attributes| !(attributes.is_object() || attributes.is_array())) {
+            return Err(invalid("EntityMetricData", "the attributes of an entity are names and values"));
         }
         of_entities.extend(&group.metric_data);
     }
@@ -57,6 +62,12 @@ fn parse_datum(namespace: &str, datum: &MetricDatum, now: DateTime<Utc>) -> Resu
     if at < now - TimeDelta::days(14) || at > now + TimeDelta::hours(2) {
         return Err(invalid("Timestamp", "it must lie within the last two weeks or the next two hours"));
     }
+    // Standard resolution keeps minutes.
+    let at = match datum.storage_resolution.map_or(60, |resolution| resolution.0) {
+        1 => at,
+        60 => round_down(at, 60).unwrap_or(at),
+        _ => return Err(invalid("StorageResolution", "it must be 1 or 60")),
+    };
     let unit = datum.unit.clone().unwrap_or_else(|| "None".to_owned());
     Ok((key, Datum { at, summary: parse_summary(datum)?, unit }))
 }

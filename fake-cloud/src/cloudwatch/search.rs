@@ -7,11 +7,21 @@ use crate::world::metrics::MetricKey;
 pub(super) struct Search {
     /// Namespace and the exact set of dimension names.
     schema: Option<(String, Vec<String>)>,
-    /// All of these must match.
-    terms: Vec<Term>,
+    condition: Condition,
     pub(super) statistic: String,
     /// Seconds of a period.
     pub(super) period: i64,
+}
+
+/// A condition on a metric.
+#[derive(Debug, Clone, PartialEq)]
+enum Condition {
+    /// All of them hold; so does none.
+    All(Vec<Condition>),
+    /// One of them holds.
+    Any(Vec<Condition>),
+    Not(Box<Condition>),
+    Term(Term),
 }
 
 /// A search term.
@@ -22,8 +32,10 @@ struct Term {
     value: String,
     /// Whether the whole text must be equal, because the term was in quotation marks.
     is_exact: bool,
-    is_negated: bool,
 }
+
+/// Maximum depth of parentheses and negations.
+const MAX_DEPTH: usize = 30;
 
 impl Search {
     /// Parses the arguments of SEARCH.
@@ -40,28 +52,16 @@ impl Search {
             schema = Some((namespace, dimensions));
             rest = terms;
         }
-        let mut terms = Vec::new();
-        let mut is_negated = false;
-        for word in words(rest)? {
-            match word.as_str() {
-                "AND" => continue,
-                "NOT" => is_negated = true,
-                "OR" => return Err("OR is not supported in SEARCH by this cloud".to_owned()),
-                word => {
-                    let (property, value) = match word.split_once('=') {
-                        Some((property, value)) => (Some(property.trim_matches('"').to_owned()), value),
-                        None => (None, word),
-                    };
-                    let is_exact = value.starts_with('"');
-                    terms.push(Term { property, value: value.trim_matches('"').to_owned(), is_exact, is_negated });
-                    is_negated = false;
-                }
-            }
+        let words = words(rest)?;
+        let mut terms = Terms { words: &words, depth: 0 };
+        let condition = if words.is_empty() { Condition::All(Vec::new()) } else { terms.any()? };
+        if let Some(word) = terms.words.first() {
+            return Err(format!("{word:?} is not expected in SEARCH"));
         }
-        if schema.is_none() && terms.is_empty() {
+        if schema.is_none() && words.is_empty() {
             return Err("SEARCH has neither a schema nor a term".to_owned());
         }
-        Ok(Self { schema, terms, statistic: statistic.to_owned(), period })
+        Ok(Self { schema, condition, statistic: statistic.to_owned(), period })
     }
 
     /// Returns whether a metric is selected.
@@ -69,7 +69,115 @@ impl Search {
         let has_schema = self.schema.as_ref().is_none_or(|(namespace, dimensions)| {
             *namespace == key.namespace && dimensions.iter().eq(key.dimensions.iter().map(|(name, _)| name))
         });
-        has_schema && self.terms.iter().all(|term| term.matches(key))
+        has_schema && self.condition.holds(key)
+    }
+}
+
+/// Words that are not parsed yet. AND, written or between two terms, binds tighter than OR.
+struct Terms<'a> {
+    words: &'a [String],
+    depth: usize,
+}
+
+impl Terms<'_> {
+    fn next_is(&mut self, word: &str) -> bool {
+        match self.words.split_first() {
+            Some((first, rest)) if first == word => {
+                self.words = rest;
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    fn any(&mut self) -> Result<Condition, String> {
+        let mut conditions = vec![self.all()?];
+        while self.next_is("OR") {
+            conditions.push(self.all()?);
+        }
+        Ok(Condition::Any(conditions))
+    }
+
+    fn all(&mut self) -> Result<Condition, String> {
+        let mut conditions = vec![self.one()?];
+        loop {
+            let is_written = self.next_is("AND");
+            let ends = self.words.first().is_none_or(|word| word == "OR" || word == ")");
+            if ends && !is_written {
+                return Ok(Condition::All(conditions));
+            }
+            conditions.push(self.one()?);
+        }
+    }
+
+    fn one(&mut self) -> Result<Condition, String> {
+        if self.depth == MAX_DEPTH {
+            return Err("SEARCH is nested too deep".to_owned());
+        }
+        self.depth += 1;
+        let condition = if self.next_is("NOT") {
+            Condition::Not(Box::new(self.one()?))
+        } else if self.next_is("(") {
+            let inside = self.any()?;
+            if !self.next_is(")") {
+                return Err("a parenthesis in SEARCH is not closed".to_owned());
+            }
+            inside
+        } else {
+            self.term()?
+        };
+        self.depth -= 1;
+        Ok(condition)
+    }
+
+    /// Reads a term, such as `cpu`, `"i-1"`, `InstanceId=i-1` or `InstanceId=(i-1 OR i-2)`.
+    fn term(&mut self) -> Result<Condition, String> {
+        let (word, rest) = self.words.split_first().ok_or("SEARCH ends where a term is expected")?;
+        if matches!(word.as_str(), "AND" | "OR" | ")") {
+            return Err(format!("{word} in SEARCH follows no term"));
+        }
+        self.words = rest;
+        let (property, value) = match word.split_once('=').filter(|_| !word.starts_with('"')) {
+            Some((property, value)) => (Some(property.trim_matches('"').to_owned()), value),
+            None => match word.strip_prefix('"').and_then(|word| word.split_once("\"=")) {
+                Some((property, value)) => (Some(property.to_owned()), value),
+                None => (None, word.as_str()),
+            },
+        };
+        if value.is_empty() && property.is_some() && self.next_is("(") {
+            let mut inside = self.any()?;
+            if !self.next_is(")") {
+                return Err("a parenthesis in SEARCH is not closed".to_owned());
+            }
+            inside.limit_to(property.as_deref().unwrap_or_default());
+            return Ok(inside);
+        }
+        let is_exact = value.starts_with('"');
+        Ok(Condition::Term(Term { property, value: value.trim_matches('"').to_owned(), is_exact }))
+    }
+}
+
+impl Condition {
+    fn holds(&self, key: &MetricKey) -> bool {
+        match self {
+            Self::All(conditions) => conditions.iter().all(|condition| condition.holds(key)),
+            Self::Any(conditions) => conditions.iter().any(|condition| condition.holds(key)),
+            Self::Not(condition) => !condition.holds(key),
+            Self::Term(term) => term.matches(key),
+        }
+    }
+
+    /// Limits all terms that name no property to this one.
+    fn limit_to(&mut self, name: &str) {
+        match self {
+            Self::All(conditions) | Self::Any(conditions) => {
+                conditions.iter_mut().for_each(|condition| condition.limit_to(name));
+            }
+            Self::Not(condition) => condition.limit_to(name),
+            Self::Term(term) => {
+                term.property.get_or_insert_with(|| name.to_owned());
+            }
+        }
     }
 }
 
@@ -78,7 +186,7 @@ impl Term {
         let test = |text: &str| {
             if self.is_exact { text == self.value } else { text.to_lowercase().contains(&self.value.to_lowercase()) }
         };
-        let found = match self.property.as_deref() {
+        match self.property.as_deref() {
             Some("MetricName") => test(&key.name),
             Some("Namespace") => test(&key.namespace),
             Some(name) => key.dimensions.iter().any(|(known, value)| known == name && test(value)),
@@ -87,22 +195,22 @@ impl Term {
                     || test(&key.namespace)
                     || key.dimensions.iter().any(|(name, value)| test(name) || test(value))
             }
-        };
-        found != self.is_negated
+        }
     }
 }
 
-/// Splits at spaces outside of quotation marks.
+/// Splits at spaces and parentheses outside of quotation marks. Parentheses are words of their own.
 fn words(text: &str) -> Result<Vec<String>, String> {
     let mut words = vec![String::new()];
     let mut is_quoted = false;
     for character in text.chars() {
-        match character {
-            '"' => is_quoted = !is_quoted,
-            '(' | ')' if !is_quoted => return Err("parentheses are not supported in SEARCH by this cloud".to_owned()),
-            _ => {}
+        if character == '"' {
+            is_quoted = !is_quoted;
         }
         match words.last_mut() {
+            _ if !is_quoted && matches!(character, '(' | ')') => {
+                words.extend([character.to_string(), String::new()]);
+            }
             Some(word) if !character.is_whitespace() || is_quoted => word.push(character),
             Some(_) | None => words.push(String::new()),
         }
@@ -309,11 +417,26 @@ mod tests {
             ("{AWS/EC2,InstanceId} NOT InstanceId=i-1", false),
             ("network", false),
             ("CPUUtilization AND i-1", true),
+            ("network OR i-1", true),
+            ("network OR disk", false),
+            ("{AWS/EC2,InstanceId} MetricName=(network OR \"CPUUtilization\")", true),
+            ("{AWS/EC2,InstanceId} InstanceId=(i-2 OR i-3)", false),
+            ("(network OR cpu) AND (i-1 OR i-2)", true),
+            ("(network OR cpu) i-2", false),
+            ("network OR cpu i-2", false),
+            ("network i-1 OR cpu i-1", true),
+            ("NOT (network OR disk)", true),
+            ("NOT (cpu OR disk)", false),
+            ("NOT NOT cpu", true),
+            ("\"InstanceId\"=\"i-1\"", true),
         ] {
             assert_eq!(Search::parse(query, "Average", 60).expect(query).matches(&cpu), expected, "{query}");
         }
         assert!(Search::parse("{AWS/EC2", "Average", 60).is_err());
-        assert!(Search::parse("a OR b", "Average", 60).is_err());
+        let deep = format!("{}a{}", "(".repeat(100), ")".repeat(100));
+        for bad in ["a OR", "OR a", "a AND", "(a", "a)", "()", "NOT", "", "\"a", "a OR OR b", &deep] {
+            assert!(Search::parse(bad, "Average", 60).is_err(), "{bad}");
+        }
     }
 
     #[test]
