@@ -20,7 +20,8 @@
 //!
 //! # How do I control time?
 //! A clock with [`Pace::Manual`] stands still until [`FakeCloud::advance`] moves it. Instances, leases, tokens and
-//! metrics follow immediately.
+//! metrics follow immediately. [`FakeCloud::advance_with`] moves the timers of controllers along with it, so that hours of
+//! reconciles pass in seconds.
 //!
 //! # How do I change the cloud without a request?
 //! [`FakeCloud`] has a method for each action in the AWS console and for each record of the control plane. None of them
@@ -93,7 +94,9 @@ mod yaml;
 #[doc(inline)]
 pub use self::clock::{Clock, Pace};
 #[doc(inline)]
-pub use self::cloud::{Endpoints, Exposure, FakeCloud, FakeCloudBuilder, LeaseClock, Ports, Unmet};
+pub use self::cloud::{
+    Advancer, Endpoints, Exposure, FakeCloud, FakeCloudBuilder, LeaseClock, NotIdle, Ports, TimeFollower, Unmet,
+};
 #[doc(inline)]
 pub use self::request_log::{LoggedRequest, Notice, REDACTED, RequestFilter, RequestLog, RequestOutcome};
 #[doc(inline)]

@@ -32,6 +32,12 @@ impl Service {
     }
 }
 
+/// Returns the service of an operation, if only one has it.
+pub(crate) fn only_service(operation: &str) -> Option<Service> {
+    let mut services = Service::ALL.into_iter().filter(|service| service.operations().contains(&operation));
+    services.next().filter(|_| services.next().is_none())
+}
+
 /// Rejects the name of an operation that no request can have. Patterns with `*` and `?` must match an operation.
 ///
 /// # Errors

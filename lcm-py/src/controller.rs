@@ -6,7 +6,7 @@ use lcm_sdk::admin::{AdminSource, NotReady};
 use lcm_sdk::controller::{Readiness, Shutdown};
 use lcm_sdk::from_settings;
 use lcm_sdk::telemetry::Telemetry;
-use lcm_sdk::workers::WorkerController;
+use lcm_sdk::workers::{WorkerController, WorkerFleet};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use serde_json::json;
@@ -33,6 +33,13 @@ struct EndOfRun(Arc<watch::Sender<bool>>);
 impl Drop for EndOfRun {
     fn drop(&mut self) {
         self.0.send_replace(true);
+    }
+}
+
+impl Controller {
+    /// The generic controller below.
+    pub(crate) fn controller(&self) -> &lcm_sdk::controller::Controller<WorkerFleet> {
+        self.controller.controller()
     }
 }
 

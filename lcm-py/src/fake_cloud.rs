@@ -1,5 +1,6 @@
 //! Python class over `fake_cloud::FakeCloud`. Each method calls one of its methods.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,16 +8,22 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use fake_cloud::admin::{ResetTo, parse_pace};
 use fake_cloud::control_plane::{Input, Worker};
 use fake_cloud::world::{ACCOUNT, Account, Catalog, IMAGE_OWNER, Image, Instance, REGIONS, World};
-use fake_cloud::{Clock, LeaseClock, RequestFilter, Scenario, Secrets, Snapshot, with_suggestion};
+use fake_cloud::{
+    Advancer, Clock, LeaseClock, NotIdle, RequestFilter, Scenario, Secrets, Snapshot, TimeFollower, with_suggestion,
+};
 use lcm_sdk::Timestamp;
+use lcm_sdk::controller::Resource;
 use parking_lot::RwLock;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+use crate::controller::Controller;
 use crate::convert::{to_python, to_value};
 use crate::python::exception;
-use crate::runtime::{block_on, forked};
+use crate::resources::ResourceController;
+use crate::runtime::{Task, block_on, forked, spawn};
 
 /// A running fake cloud.
 #[pyclass(frozen, module = "lcm._lcm")]
@@ -121,18 +128,32 @@ impl FakeCloud {
         self.with(py, fake_cloud::FakeCloud::now)
     }
 
-    fn advance(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
-        let step = Duration::try_from_secs_f64(seconds)
-            .map_err(|_| refused(py, "seconds must be a number from 0 up that a clock can count to"))?;
-        let handle = crate::runtime::runtime(py)?;
-        self.with(py, |_| ())?;
-        py.detach(|| {
-            let running = self.cloud.read();
-            if let Some(cloud) = running.as_ref() {
-                handle.block_on(cloud.advance(step));
-            }
-        });
-        Ok(())
+    /// Advances the clock, with the timers of controllers.
+    #[pyo3(signature = (seconds, controllers: "Sequence[Controller | ResourceController]"))]
+    fn advance(&self, py: Python<'_>, seconds: f64, controllers: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
+        let (advancer, step, followers) = self.journey(py, seconds, &controllers)?;
+        let moved = block_on(py, async move { advance(&advancer, step, &followers).await })?;
+        moved.map_err(|error| refused(py, error))
+    }
+
+    /// Advances the clock as `advance` does, then calls `done(None, None)`.
+    #[pyo3(signature = (
+        seconds,
+        controllers: "Sequence[Controller | ResourceController]",
+        done: "Callable[[None, BaseException | None], None]",
+    ))]
+    fn start_advance(
+        &self,
+        py: Python<'_>,
+        seconds: f64,
+        controllers: Vec<Bound<'_, PyAny>>,
+        done: Py<PyAny>,
+    ) -> PyResult<Task> {
+        let (advancer, step, followers) = self.journey(py, seconds, &controllers)?;
+        spawn(py, done, async move { advance(&advancer, step, &followers).await }, |py, moved| {
+            moved.map_err(|error| refused(py, error))?;
+            Ok(py.None())
+        })
     }
 
     /// Returns the region and the id of an instance, by its id or name, or by its worker.
@@ -154,7 +175,7 @@ impl FakeCloud {
         filter: &Bound<'_, PyAny>,
         times: Option<usize>,
     ) -> PyResult<Option<String>> {
-        let filter = checked_filter(py, filter)?;
+        let filter = self.checked_filter(py, filter)?;
         self.with(py, |cloud| cloud.check_called(&filter, times).err())
     }
 
@@ -291,13 +312,13 @@ impl FakeCloud {
 
     #[pyo3(signature = (filter: "Mapping[str, Any]") -> "list[dict[str, Any]]")]
     fn requests<'py>(&self, py: Python<'py>, filter: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let filter = checked_filter(py, filter)?;
+        let filter = self.checked_filter(py, filter)?;
         self.show(py, |cloud| serde_json::to_value(cloud.requests(&filter)).unwrap_or_default())
     }
 
     #[pyo3(signature = (filter: "Mapping[str, Any]"))]
     fn count(&self, py: Python<'_>, filter: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let filter = checked_filter(py, filter)?;
+        let filter = self.checked_filter(py, filter)?;
         self.with(py, |cloud| cloud.count_matching(&filter))
     }
 
@@ -386,6 +407,25 @@ impl FakeCloud {
 }
 
 impl FakeCloud {
+    /// Reads a filter of the request log. Operations, regions and subjects that do not exist are refused.
+    fn checked_filter(&self, py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<RequestFilter> {
+        let filter = parsed(py, given, "filter")?;
+        self.with(py, |cloud| cloud.checked_filter(filter))?.map_err(|error| refused(py, error))
+    }
+
+    /// Reads the arguments of `advance`.
+    fn journey(
+        &self,
+        py: Python<'_>,
+        seconds: f64,
+        controllers: &[Bound<'_, PyAny>],
+    ) -> PyResult<(Advancer, Duration, Followers)> {
+        let step = Duration::try_from_secs_f64(seconds)
+            .map_err(|_| refused(py, "seconds must be a number from 0 up that a clock can count to"))?;
+        let followers = controllers.iter().map(follower).collect::<PyResult<_>>()?;
+        Ok((self.with(py, fake_cloud::FakeCloud::advancer)?, step, followers))
+    }
+
     fn with<T>(&self, py: Python<'_>, act: impl FnOnce(&fake_cloud::FakeCloud) -> T) -> PyResult<T> {
         if self.process != std::process::id() {
             return Err(forked(py));
@@ -434,11 +474,43 @@ fn parsed<T: DeserializeOwned>(py: Python<'_>, given: &Bound<'_, PyAny>, what: &
     serde_json::from_value(to_value(given, what)?).map_err(invalid)
 }
 
-/// Reads a filter of the request log. Operations that do not exist are refused.
-fn checked_filter(py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<RequestFilter> {
-    let filter: RequestFilter = parsed(py, given, "filter")?;
-    filter.check().map_err(|error| refused(py, error))?;
-    Ok(filter)
+/// A controller whose timers are moved with the clock.
+struct Followed<R: Resource>(lcm_sdk::controller::Controller<R>);
+
+impl<R: Resource> TimeFollower for Followed<R> {
+    fn idle(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.0.idle())
+    }
+
+    fn next_due(&self) -> Option<Duration> {
+        self.0.next_due()
+    }
+
+    fn skip(&self, time: Duration) {
+        self.0.skip(time);
+    }
+}
+
+/// Reads a controller that moves with the clock.
+fn follower(given: &Bound<'_, PyAny>) -> PyResult<Box<dyn TimeFollower>> {
+    if let Ok(controller) = given.cast::<Controller>() {
+        return Ok(Box::new(Followed(controller.get().controller().clone())));
+    }
+    if let Ok(controller) = given.cast::<ResourceController>() {
+        return Ok(Box::new(Followed(controller.get().controller().clone())));
+    }
+    Err(PyTypeError::new_err(format!("controllers contains {given}; accepted: Controller and ResourceController")))
+}
+
+type Followers = Vec<Box<dyn TimeFollower>>;
+
+async fn advance(advancer: &Advancer, step: Duration, followers: &Followers) -> Result<(), NotIdle> {
+    let followers: Vec<&dyn TimeFollower> = followers.iter().map(AsRef::as_ref).collect();
+    if followers.is_empty() {
+        advancer.advance(step).await;
+        return Ok(());
+    }
+    advancer.advance_with(step, &followers).await
 }
 
 /// Reads a scenario: the name of a built-in one, a path, or the content of a file.

@@ -33,6 +33,13 @@ pub(crate) struct ResourceController {
     shutdown: Shutdown,
 }
 
+impl ResourceController {
+    /// The controller.
+    pub(crate) fn controller(&self) -> &Controller<PyResource> {
+        &self.controller
+    }
+}
+
 #[pymethods]
 impl ResourceController {
     #[new]
@@ -114,14 +121,14 @@ impl ResourceController {
 }
 
 /// Resources that Python lists, reads and reconciles.
-struct PyResource {
+pub(crate) struct PyResource {
     bridge: Arc<Bridge>,
     /// Function that returns the name of a resource.
     key: Arc<Py<PyAny>>,
 }
 
 /// A Python object and its name.
-struct PyObject {
+pub(crate) struct PyObject {
     key: String,
     value: Py<PyAny>,
 }

@@ -29,10 +29,10 @@ def cloud() -> Iterator[FakeCloud]:
         yield cloud
 
 
-def describe(cloud: FakeCloud) -> None:
+def describe(cloud: FakeCloud, **arguments: Any) -> None:
     keys = {"aws_access_key_id": "fake", "aws_secret_access_key": "fake"}
     url = cloud.env["AWS_ENDPOINT_URL"]
-    boto3.client("ec2", region_name="us-east-1", endpoint_url=url, **keys).describe_instances()
+    boto3.client("ec2", region_name="us-east-1", endpoint_url=url, **keys).describe_instances(**arguments)
 
 
 def run_pytest(directory: Path, test: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -69,6 +69,12 @@ def test_fail_next_per_attempt_is_survived_by_a_retry(cloud: FakeCloud) -> None:
         (lambda cloud: cloud.add_worker(id="w-2", template_name="metl"), "did you mean 'metal'?"),
         (lambda cloud: cloud.worker("w-l"), "did you mean 'w-1'?"),
         (lambda cloud: cloud.stop_instance("bleu"), "did you mean 'blue'?"),
+        (lambda cloud: cloud.inject({"kind": "reset"}, instance="bleu"), "did you mean 'blue'?"),
+        (lambda cloud: cloud.inject({"kind": "reset"}, region="us-esat-1"), "did you mean 'us-east-1'?"),
+        (lambda cloud: cloud.requests(subject="bleu"), "did you mean 'blue'?"),
+        (lambda cloud: cloud.requests(region="us-esat-1"), "did you mean 'us-east-1'?"),
+        (lambda cloud: cloud.count(subject="on"), "no instance, worker, session or template 'on'"),
+        (lambda cloud: cloud.assert_not_called("StopInstances", subject="bleu"), "did you mean 'blue'?"),
         (lambda cloud: cloud.assert_worker("one", statsu="running"), "did you mean 'status'?"),
     ],
 )
@@ -90,6 +96,20 @@ def test_verbs_take_names_of_instances_and_workers(cloud: FakeCloud) -> None:
     assert blue is not None and (blue.state, blue.tags["team"]) == ("pending", "a")
     assert cloud.update_worker("one", desired_status="stopped").id == "w-1"
     assert cloud.drain("one").status == "draining"
+
+
+def test_worker_stands_for_its_instance_in_faults_and_filters(cloud: FakeCloud) -> None:
+    blue = cloud.instance("blue")
+    assert blue is not None
+    describe_one = {"InstanceIds": [blue.id]}
+    cloud.inject({"kind": "error", "code": "InternalError"}, operation="DescribeInstances", instance="one", times=3)
+    with pytest.raises(Exception, match="InternalError"):
+        describe(cloud, **describe_one)
+    for subject in ("one", "w-1", "blue", blue.id):
+        cloud.assert_called("DescribeInstances", subject=subject, times=3)
+    # Ids are accepted as they are, because they may be of resources that are gone.
+    for subject in ("i-0123456789abcdef0", "w-99", "/workers/x"):
+        cloud.assert_not_called("StopInstances", subject=subject)
 
 
 def test_until_returns_the_value(cloud: FakeCloud) -> None:

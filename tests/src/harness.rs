@@ -509,7 +509,8 @@ fn etcd(endpoints: &str) -> Arc<dyn Coordination> {
     Arc::new(Etcd::new(EtcdOptions::new(endpoints.split(','))).expect("valid endpoints"))
 }
 
-fn discovery_config() -> DiscoveryConfig {
+/// Discovery without an initial delay.
+pub fn discovery_config() -> DiscoveryConfig {
     DiscoveryConfig::default()
         .with_initial_delay(Duration::from_millis(100))
         .with_regions([REGION])

@@ -167,9 +167,13 @@ async fn rebalance(State(state): State<AdminState>, body: JsonBody<Notice>) -> A
 }
 
 /// Returns a document of the metadata service of an instance; 404 while there is none, as the service does.
-fn metadata(world: &World, id: &str, read: impl Fn(&Instance, DateTime<Utc>) -> Option<Value>) -> Response {
-    let found = world.with_ec2(|ec2, now| {
-        ec2.regions().find_map(|region| region.find(id).cloned()).and_then(|instance| read(&instance, now))
+fn metadata(state: &AdminState, name: &str, read: impl Fn(&Instance, DateTime<Utc>) -> Option<Value>) -> Response {
+    let id = match state.find(None, name) {
+        Ok(place) => place.id,
+        Err(unknown) => return AdminError(StatusCode::NOT_FOUND, unknown.message).into_response(),
+    };
+    let found = state.world.with_ec2(|ec2, now| {
+        ec2.regions().find_map(|region| region.find(&id).cloned()).and_then(|instance| read(&instance, now))
     });
     match found {
         Some(document) => Json(document).into_response(),
@@ -181,22 +185,22 @@ fn seconds(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
-async fn instance_action(State(world): State<Arc<World>>, Path(id): Path<String>) -> Response {
-    metadata(&world, &id, |instance, now| {
+async fn instance_action(State(state): State<AdminState>, Path(id): Path<String>) -> Response {
+    metadata(&state, &id, |instance, now| {
         let notice = instance.extra.interruption.filter(|notice| notice.noticed_at <= now)?;
         let action = instance.options.spot().map_or(InterruptionBehavior::Terminate, |spot| spot.interruption);
         Some(json!({"action": action.name(), "time": seconds(notice.at)}))
     })
 }
 
-async fn rebalance_notice(State(world): State<Arc<World>>, Path(id): Path<String>) -> Response {
-    metadata(&world, &id, |instance, now| {
+async fn rebalance_notice(State(state): State<AdminState>, Path(id): Path<String>) -> Response {
+    metadata(&state, &id, |instance, now| {
         instance.extra.rebalance_at.filter(|at| *at <= now).map(|at| json!({"noticeTime": seconds(at)}))
     })
 }
 
-async fn scheduled_events(State(world): State<Arc<World>>, Path(id): Path<String>) -> Response {
-    metadata(&world, &id, |instance, now| {
+async fn scheduled_events(State(state): State<AdminState>, Path(id): Path<String>) -> Response {
+    metadata(&state, &id, |instance, now| {
         let events = instance.extra.events.iter().map(|event| {
             let is_active = now < event.not_after;
             json!({

@@ -16,12 +16,14 @@ use axum::extract::{DefaultBodyLimit, FromRef, Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
+use chrono::{DateTime, Utc};
 use hyper::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::body::BodyProblem;
 use crate::clock::Pace;
+use crate::control_plane::Records;
 use crate::faults::{Rule, RuleError};
 use crate::names::{self, Place};
 use crate::request_log::RequestFilter;
@@ -50,6 +52,13 @@ pub fn full_router(world: Arc<World>, services: Services) -> Router {
 /// Path to which a snapshot is sent.
 pub(crate) const RESTORE: &str = "/_fake/restore";
 
+/// Returns the time of the next change that follows from time alone: a step of the timeline, or a change of an instance or
+/// a session.
+pub(crate) fn next_change(world: &Arc<World>, services: &Services) -> Option<DateTime<Utc>> {
+    let state = AdminState { world: Arc::clone(world), services: Some(services.clone()), streams: Arc::default() };
+    ui::next_event_at(&state)
+}
+
 /// Shared state of the admin routes.
 #[derive(Clone)]
 struct AdminState {
@@ -67,7 +76,11 @@ impl FromRef<AdminState> for Arc<World> {
 impl AdminState {
     /// Finds an instance by its id or name, or by its worker.
     fn find(&self, region: Option<&str>, instance: &str) -> Result<Place, AwsError> {
-        names::find_instance(&self.world, self.services.as_ref().map(|services| &services.records), region, instance)
+        names::find_instance(&self.world, self.records(), region, instance)
+    }
+
+    fn records(&self) -> Option<&Records> {
+        self.services.as_ref().map(|services| &services.records)
     }
 }
 
@@ -354,12 +367,9 @@ async fn list_faults(State(world): State<Arc<World>>) -> Json<impl Serialize> {
     Json(world.faults().list())
 }
 
-async fn add_fault(State(world): State<Arc<World>>, body: Result<Json<Rule>, JsonRejection>) -> AdminResult {
-    let Json(mut rule) = body?;
-    if let Some(named) = rule.instance.as_deref().and_then(|name| names::find_instance(&world, None, None, name).ok()) {
-        rule.instance = Some(named.id);
-    }
-    let id = world.faults().add(rule)?;
+async fn add_fault(State(state): State<AdminState>, body: Result<Json<Rule>, JsonRejection>) -> AdminResult {
+    let Json(rule) = body?;
+    let id = state.world.faults().add(rule.resolve(&state.world, state.records())?)?;
     Ok(Json(json!({"id": id})))
 }
 
@@ -378,12 +388,13 @@ async fn remove_fault(State(world): State<Arc<World>>, id: Result<Path<u64>, Pat
 }
 
 async fn list_requests(
-    State(world): State<Arc<World>>,
+    State(state): State<AdminState>,
     filter: Result<Query<RequestFilter>, QueryRejection>,
 ) -> AdminResult<impl Serialize> {
     let Query(filter) = filter?;
-    filter.check().map_err(|hint| AdminError(StatusCode::UNPROCESSABLE_ENTITY, hint))?;
-    Ok(Json(world.request_log().find(&filter)))
+    let filter = filter.resolve(&state.world, state.records());
+    let filter = filter.map_err(|hint| AdminError(StatusCode::UNPROCESSABLE_ENTITY, hint))?;
+    Ok(Json(state.world.request_log().find(&filter)))
 }
 
 async fn clear_requests(State(world): State<Arc<World>>) -> Json<Value> {

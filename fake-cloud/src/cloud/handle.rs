@@ -2,10 +2,8 @@
 //!
 //! None of these operations is added to the request log, which contains requests over sockets only.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +12,7 @@ use serde_json::Value;
 
 use super::FakeCloud;
 use crate::admin::ResetTo;
-use crate::cml::{BootStage, CmlServer, ListenState};
+use crate::cml::CmlServer;
 use crate::control_plane::{ApiError, Input, Object, SessionFilter, Worker, WorkerFilter};
 use crate::faults::{Rule, RuleError};
 use crate::names;
@@ -24,9 +22,6 @@ use crate::service::Service;
 use crate::snapshot::{Restored, Secrets, Snapshot, SnapshotError};
 use crate::world::metrics::{Datum, MetricKey, Summary};
 use crate::world::{ACCOUNT, Account, AwsError, Instance, InstanceAction, LaunchRequest, StateChange};
-
-/// Maximum real time for which [`FakeCloud::settle`] waits.
-const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum number of items that a report lists.
 const SHOWN: usize = 20;
@@ -62,46 +57,6 @@ impl FakeCloud {
     /// Returns the current time of the world.
     pub fn now(&self) -> DateTime<Utc> {
         self.world().clock().now()
-    }
-
-    /// Advances the clock, with the steps of the scenario's timeline at their times, and waits until every CML server listens or refuses connections as its instance requires.
-    ///
-    /// # Guarantees
-    /// Instances, leases, logins, licenses, metrics and records follow the clock immediately.
-    ///
-    /// # Cancel safety
-    /// The first poll advances the clock. Dropping the future later ends the wait only.
-    pub async fn advance(&self, duration: Duration) {
-        self.services.advance(self.world(), duration);
-        self.settle().await;
-    }
-
-    /// Waits until every CML server matches the state of its instance: it listens if the instance is running and has
-    /// booted far enough, and otherwise refuses connections. Returns after ten seconds at the latest.
-    pub async fn settle(&self) {
-        let settled = async {
-            while !self.has_settled() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        drop(tokio::time::timeout(SETTLE_TIMEOUT, settled).await);
-    }
-
-    fn has_settled(&self) -> bool {
-        let servers = &self.services.cml_servers;
-        let addresses = servers.addresses();
-        let running: BTreeMap<String, Ipv4Addr> = self.world().with_ec2(|ec2, now| {
-            let all = ec2.regions().flat_map(crate::world::Region::instances);
-            all.filter_map(|instance| Some((instance.id.clone(), instance.public_ip(now)?))).collect()
-        });
-        let is_reachable = |(id, address): (&String, &Ipv4Addr)| match servers.listen_state(id) {
-            Some(ListenState::Prevented(_)) => true,
-            Some(ListenState::Listening) => addresses.get(id) == Some(&Some(*address)),
-            Some(ListenState::Off) => servers.stage(id) == Some(BootStage::Refused),
-            None => false,
-        };
-        let mut stopped = addresses.keys().filter(|id| !running.contains_key(*id));
-        stopped.all(|id| servers.listen_state(id) != Some(ListenState::Listening)) && running.iter().all(is_reachable)
     }
 
     /// Takes a snapshot of the whole cloud.
@@ -260,12 +215,12 @@ impl FakeCloud {
 
 /// Fault rules and the request log.
 impl FakeCloud {
-    /// Adds a fault rule and returns its id. Its instance may be given by its `Name` tag.
+    /// Adds a fault rule and returns its id. Its instance may be given by its `Name` tag or by its worker.
     ///
     /// # Errors
-    /// The rule is invalid.
+    /// The rule is invalid, or names an instance that does not exist.
     pub fn inject(&self, rule: Rule) -> Result<u64, RuleError> {
-        self.world().faults().add(Rule { instance: rule.instance.map(|name| self.subject(name)), ..rule })
+        self.world().faults().add(rule.resolve(self.world(), Some(self.records()))?)
     }
 
     /// Removes all fault rules.
@@ -278,13 +233,17 @@ impl FakeCloud {
         self.world().request_log().find(&self.resolved(filter))
     }
 
-    /// Returns the id of the instance with this name, or the text itself.
-    fn subject(&self, name: String) -> String {
-        names::find_instance(self.world(), None, None, &name).map_or(name, |place| place.id)
+    /// Validates a filter, and replaces the name of its subject by the id that requests carry.
+    ///
+    /// # Errors
+    /// A message with the operation, the region, the instance or the worker that was probably meant.
+    pub fn checked_filter(&self, filter: RequestFilter) -> Result<RequestFilter, String> {
+        filter.resolve(self.world(), Some(self.records()))
     }
 
+    /// A subject that does not exist matches no request.
     fn resolved(&self, filter: &RequestFilter) -> RequestFilter {
-        RequestFilter { subject: filter.subject.clone().map(|name| self.subject(name)), ..filter.clone() }
+        self.checked_filter(filter.clone()).unwrap_or_else(|_| filter.clone())
     }
 
     /// Returns the number of requests that match the filter. An instance may be given by its `Name` tag.
@@ -295,9 +254,9 @@ impl FakeCloud {
     /// Checks how often a request was made: `times`, or at least once.
     ///
     /// # Errors
-    /// A message with the requests that were made instead, or with the operation that was probably meant.
+    /// A message with the requests that were made instead, or with the operation or subject that was probably meant.
     pub fn check_called(&self, filter: &RequestFilter, times: Option<usize>) -> Result<(), String> {
-        filter.check()?;
+        let filter = &self.checked_filter(filter.clone())?;
         let count = self.count_matching(filter);
         if times.map_or(count > 0, |times| count == times) {
             return Ok(());

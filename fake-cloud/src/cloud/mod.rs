@@ -1,6 +1,7 @@
 //! A complete cloud: all services of one world, each on its own port.
 
 mod builder;
+mod carry;
 mod cml_supervisor;
 mod handle;
 mod service_faults;
@@ -18,6 +19,7 @@ use tokio::task::JoinSet;
 
 pub(crate) use self::builder::{DEFAULT_CML_LIMIT, is_loopback};
 pub use self::builder::{Exposure, FakeCloudBuilder, LeaseClock, Ports};
+pub use self::carry::{Advancer, NotIdle, TimeFollower};
 pub use self::handle::Unmet;
 
 use crate::admin::{self, Services};

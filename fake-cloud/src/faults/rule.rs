@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::control_plane::Records;
 use crate::etcd::Fault;
+use crate::names;
 use crate::service::Service;
-use crate::world::Pattern;
+use crate::world::{Pattern, World};
 
 /// Conditions and action of a fault. A missing condition matches every request.
 ///
@@ -201,6 +203,12 @@ pub enum RuleError {
     /// No request can have this operation.
     #[error("{0}")]
     Operation(String),
+    /// No region has this name.
+    #[error("{0}")]
+    Region(String),
+    /// No instance, worker, session or template has this name.
+    #[error("{0}")]
+    Instance(String),
     /// The rule would never apply.
     #[error("times must be at least 1; leave it out for a rule that always applies")]
     Never,
@@ -238,6 +246,9 @@ impl Rule {
         if let Some(operation) = &self.operation {
             crate::operations::check(operation, self.service).map_err(RuleError::Operation)?;
         }
+        if let Some(region) = &self.region {
+            crate::world::check_region(region).map_err(RuleError::Region)?;
+        }
         if let Some(service) = self.service {
             check_support(&self.action, service)?;
         }
@@ -267,6 +278,16 @@ impl Rule {
         }
     }
 
+    /// Returns the rule with the id of its instance in place of a name.
+    ///
+    /// # Errors
+    /// A message with the instance that was probably meant.
+    pub(crate) fn resolve(self, world: &World, records: Option<&Records>) -> Result<Self, RuleError> {
+        let of = (self.service.or(self.action.only_service()), self.operation.as_deref());
+        let instance = self.instance.as_deref().map(|text| names::find_subject(world, records, of, text));
+        Ok(Self { instance: instance.transpose().map_err(RuleError::Instance)?, ..self })
+    }
+
     pub(super) fn matches(&self, context: &super::RequestContext<'_>) -> bool {
         self.service.is_none_or(|service| service == context.service)
             && self.operation.as_ref().is_none_or(|pattern| Pattern::new(pattern).matches(context.operation))
@@ -284,6 +305,11 @@ impl Action {
     /// Returns whether a rule without a service applies to AWS only.
     fn is_of_aws(&self) -> bool {
         matches!(self, Self::Credentials { .. })
+    }
+
+    /// Returns the service of an action that only one has.
+    fn only_service(&self) -> Option<Service> {
+        matches!(self, Self::VisibilityLag { .. } | Self::Omit { .. } | Self::Shuffle).then_some(Service::Ec2)
     }
 
     fn hides(&self) -> bool {
@@ -389,6 +415,13 @@ mod tests {
             let error = serde_json::from_str::<Rule>(text).expect_err(text).to_string();
             assert!(error.contains(hint), "{error}");
         }
+    }
+
+    #[test]
+    fn unknown_regions_are_rejected() {
+        let rule = Rule { region: Some("us-esat-1".to_owned()), ..Rule::new(Action::Reset) };
+        let error = rule.check().expect_err("a typo").to_string();
+        assert_eq!(error, "unknown region 'us-esat-1'; did you mean 'us-east-1'?");
     }
 
     #[test]

@@ -14,8 +14,11 @@ use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use crate::control_plane::Records;
 use crate::middleware::RequestInfo;
+use crate::names;
 use crate::service::Service;
+use crate::world::World;
 
 /// Maximum number of entries.
 const MAX_ENTRIES: usize = 100_000;
@@ -109,10 +112,22 @@ impl RequestFilter {
     /// Validates the filter.
     ///
     /// # Errors
-    /// A message for an operation that no request can have, because such a filter would let a test pass for the wrong
-    /// reason.
+    /// A message for an operation or a region that no request can have, because such a filter would let a test pass for
+    /// the wrong reason.
     pub fn check(&self) -> Result<(), String> {
+        self.region.as_deref().map_or(Ok(()), crate::world::check_region)?;
         self.operation.as_deref().map_or(Ok(()), |operation| crate::operations::check(operation, self.service))
+    }
+
+    /// Returns the filter with the id of its subject in place of a name.
+    ///
+    /// # Errors
+    /// A message with the operation, the region or the subject that was probably meant.
+    pub(crate) fn resolve(self, world: &World, records: Option<&Records>) -> Result<Self, String> {
+        self.check()?;
+        let place = (self.service, self.operation.as_deref());
+        let subject = self.subject.as_deref().map(|text| names::find_subject(world, records, place, text));
+        Ok(Self { subject: subject.transpose()?, ..self })
     }
 }
 
@@ -197,6 +212,12 @@ impl RequestLog {
     pub(crate) fn restore(&self, total: u64) {
         *self.entries.lock() = Entries { total, ..Entries::default() };
         self.notices.lock().clear();
+    }
+
+    /// Returns whether a logged request named this resource.
+    pub(crate) fn has_subject(&self, subject: &str) -> bool {
+        let filter = RequestFilter { subject: Some(subject.to_owned()), ..RequestFilter::default() };
+        self.count(&RequestFilter { limit: Some(1), ..filter }) > 0
     }
 
     /// Returns the number of requests since the log was created or cleared, evicted ones included.

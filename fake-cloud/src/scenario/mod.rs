@@ -217,7 +217,9 @@ impl Scenario {
         let instances = fleet::launch(self, world)?;
         records::create(self, records, &instances)?;
         for (index, rule) in self.script.faults.iter().enumerate() {
-            world.faults().add(rule.clone()).map_err(|error| self.error(format!("faults[{index}]"), error))?;
+            let rule = rule.clone().resolve(world, Some(records));
+            let added = rule.and_then(|rule| world.faults().add(rule));
+            added.map_err(|error| self.error(format!("faults[{index}]"), error))?;
         }
         Ok(())
     }

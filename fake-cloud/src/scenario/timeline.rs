@@ -247,7 +247,7 @@ impl Timeline {
         let mut left = duration;
         loop {
             self.take_due(world, records);
-            let next = self.inner.steps.lock().front().map(|step| step.at);
+            let next = self.first().map(|step| step.at);
             let until = next.map(|at| (at - world.clock().now()).to_std().unwrap_or_default());
             match until.filter(|until| *until <= left) {
                 Some(until) => {
@@ -266,7 +266,7 @@ impl Timeline {
     pub(crate) async fn run(&self, world: &World, records: &Records) {
         loop {
             self.take_due(world, records);
-            let next = self.inner.steps.lock().front().map(|step| step.at);
+            let next = self.first().map(|step| step.at);
             let due = async {
                 match next {
                     Some(at) => world.clock().sleep_until(at).await,
@@ -330,7 +330,10 @@ fn take(step: &Step, world: &World, records: &Records) -> Result<(), String> {
             let datum = Datum { at: world.clock().now(), summary, unit: "Percent".to_owned() };
             world.console_set_metric(&region, key, datum).map_err(|error| error.to_string())
         }
-        Step::Fault(rule) => world.faults().add(rule.clone()).map(drop).map_err(|error| error.to_string()),
+        Step::Fault(rule) => {
+            let rule = rule.clone().resolve(world, Some(records));
+            rule.and_then(|rule| world.faults().add(rule)).map(drop).map_err(|error| error.to_string())
+        }
         Step::Heal(Heal::All) => {
             world.faults().clear();
             Ok(())

@@ -588,7 +588,11 @@ class FakeCloud:
     def add_session(self, /, fields: Mapping[str, Any]) -> dict[str, Any]: ...
     def add_template(self, /, fields: Mapping[str, Any]) -> dict[str, Any]: ...
     def add_worker(self, /, fields: Mapping[str, Any]) -> dict[str, Any]: ...
-    def advance(self, /, seconds: SupportsFloat | SupportsIndex) -> None: ...
+    def advance(
+        self, /, seconds: SupportsFloat | SupportsIndex, controllers: Sequence[Controller | ResourceController]
+    ) -> None:
+        """Advances the clock, with the timers of controllers."""
+
     def audit(self, /) -> list[dict[str, Any]]: ...
     def branch(self, /) -> FakeCloud:
         """Starts another cloud that goes on from this one."""
@@ -640,6 +644,14 @@ class FakeCloud:
 
     def snapshot(self, /, secrets: bool) -> str:
         """Returns the whole cloud as JSON."""
+    def start_advance(
+        self,
+        /,
+        seconds: SupportsFloat | SupportsIndex,
+        controllers: Sequence[Controller | ResourceController],
+        done: Callable[[None, BaseException | None], None],
+    ) -> Task:
+        """Advances the clock as `advance` does, then calls `done(None, None)`."""
 
     def start_instance(self, /, region: str, id: str) -> None: ...
     def stop(self, /) -> None:

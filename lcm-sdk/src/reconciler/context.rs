@@ -16,7 +16,6 @@ use super::requests::KeyRequests;
 use super::result::Mode;
 use crate::controller::LeaderLease;
 use crate::controller::lease::FleetLockGuard;
-use crate::controller::timers::Timers;
 use crate::history::{HistoryWriter, RecordedReconcile};
 use crate::lifecycle::capabilities::Capabilities;
 use crate::lifecycle::effect::EffectResult;
@@ -120,19 +119,18 @@ impl Context {
         telemetry: Telemetry,
         requests: Option<KeyRequests>,
         history: Option<HistoryWriter>,
-        guards: Guards,
-        timers: Timers,
+        cache: WorkerCache,
     ) -> Self {
         let history_file = history.map(|writer| HistoryFile { writer, policy: Arc::new(policy.clone()) });
         let (events, audits) = (Arc::clone(&ports.events), Arc::clone(&ports.control_plane));
-        let outbox = Outbox::new(events, audits, telemetry.clone(), timers.clone());
+        let outbox = Outbox::new(events, audits, telemetry.clone(), cache.timers().clone());
         let shared = Shared {
             outbox,
             ports,
             policy,
             telemetry,
             cml_defaults,
-            cache: WorkerCache::new(guards, timers),
+            cache,
             history: History::default(),
             last_known: LastKnown::default(),
             history_file,

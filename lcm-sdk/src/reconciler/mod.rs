@@ -228,7 +228,8 @@ impl ReconcilerBuilder {
     pub fn build(self) -> Result<Reconciler, UnsupportedPolicy> {
         let Self { ports, policy, cml_defaults, telemetry, requests, history, guards, timers } = self;
         UnsupportedPolicy::check(&policy, &*ports.control_plane)?;
-        Ok(Reconciler { context: Context::new(ports, policy, cml_defaults, telemetry, requests, history, guards, timers) })
+        let cache = WorkerCache::new(guards, timers);
+        Ok(Reconciler { context: Context::new(ports, policy, cml_defaults, telemetry, requests, history, cache) })
     }
 }
 

@@ -17,4 +17,5 @@ mod secrets;
 mod sharding;
 mod startup;
 mod stopping;
+mod time_skipping;
 mod watch;

@@ -12,6 +12,7 @@ use axum::http::header::IF_NONE_MATCH;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
+use chrono::{DateTime, Utc};
 use hyper::header::HeaderValue;
 use hyper::{HeaderMap, Method, StatusCode};
 use serde::Deserialize;
@@ -242,6 +243,11 @@ async fn load_scenario(
     }
     services.apply(&scenario, &state.world).map_err(failed)?;
     Ok(Json(json!({"scenario": name})))
+}
+
+/// Returns the time of the next change of an instance or a session.
+pub(super) fn next_event_at(state: &AdminState) -> Option<DateTime<Utc>> {
+    rows::next_event(state).map(|event| event.at)
 }
 
 /// Advances the clock to the next event. Reports `null` as the event, and leaves the clock alone, if nothing is due.

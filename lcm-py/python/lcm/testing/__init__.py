@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 from lcm import _lcm
+from lcm._asyncio import wait
 from lcm._lcm import Worker
 from lcm.clients import Clients
 from lcm.controller import Controller, ResourceController
@@ -199,12 +200,46 @@ class FakeCloud:
         """Current time of the cloud."""
         return self._native.now()
 
-    def advance(self, step: float | timedelta) -> None:
+    def advance(
+        self, step: float | timedelta, *, controllers: Iterable[Controller | ResourceController[Any]] = ()
+    ) -> None:
         """Move the clock forward, by seconds or a timedelta, and wait until every CML server has reacted.
 
         The steps of a scenario's timeline are taken at their times, before the clock goes on.
+
+        The timers of ``controllers`` move along: each poll, requeue and retry that is due runs to its end before the
+        clock goes on, so that an hour of reconciles takes seconds. Leases, time limits and retries within a call stay
+        on real time, and with ``leases="wall"`` the election is kept. Controllers run on an asyncio loop, which
+        this method would block: from their loop use :meth:`advance_async`.
+
+        Raises:
+            FakeCloudError: a controller was still at work after a minute of real time.
         """
-        self._native.advance(step.total_seconds() if isinstance(step, timedelta) else step)
+        natives = [controller._native for controller in controllers]
+        if natives and asyncio._get_running_loop() is not None:
+            message = "advance(controllers=...) blocks the running loop; use 'await cloud.advance_async(...)'"
+            raise FakeCloudError(message)
+        self._native.advance(_seconds(step), natives)
+
+    async def advance_async(
+        self, step: float | timedelta, *, controllers: Iterable[Controller | ResourceController[Any]] = ()
+    ) -> None:
+        """Move the clock as :meth:`advance` does, on asyncio.
+
+        >>> import asyncio, lcm
+        >>> async def main():
+        ...     with FakeCloud() as cloud:
+        ...         _ = cloud.add_worker(id="w-1", status="pending", desired_status="running")
+        ...         async with lcm.Controller(cloud.clients()) as controller:
+        ...             await controller.ready()
+        ...             await cloud.advance_async(600, controllers=[controller])
+        ...         return cloud.worker("w-1").status.value
+        >>> asyncio.run(main())
+        'running'
+        """
+        native, seconds = self._native, _seconds(step)
+        natives = [controller._native for controller in controllers]
+        await wait(lambda done: native.start_advance(seconds, natives, done))
 
     def settle(self) -> None:
         """Wait until every CML server matches the state of its instance."""
@@ -445,8 +480,8 @@ class FakeCloud:
 
         ``action`` is the fault: ``{"kind": "error", "code": "RequestLimitExceeded"}``, ``{"kind": "reset"}``,
         ``{"kind": "drop-response"}``, ``{"kind": "latency", "seconds": 3}`` and more. ``rule`` selects the requests:
-        ``service``, ``operation``, ``region``, ``instance``, ``after``, ``times``, ``probability``, ``per``. An unknown
-        operation is refused.
+        ``service``, ``operation``, ``region``, ``instance``, ``after``, ``times``, ``probability``, ``per``. An
+        operation, a region or an instance that does not exist is refused.
         """
         return self._native.inject({**rule, "action": dict(action)})
 
@@ -485,7 +520,9 @@ class FakeCloud:
     def requests(self, **filter: Any) -> list[dict[str, Any]]:
         """Return the request log, oldest first, by ``service``, ``operation``, ``region``, ``subject``, ``code``.
 
-        The subject is an instance, by its id or ``Name`` tag, or another resource that a request names.
+        The subject is an instance, by its id or ``Name`` tag, a worker, by its id or name, or another resource that a
+        request names. For an operation of AWS or CML a worker stands for its instance. A name that does not exist is
+        refused, unless it has the form of an id.
         """
         return self._native.requests(filter)
 
@@ -575,6 +612,10 @@ class _Wait:
         if time.monotonic() >= self._end:
             text = f"the condition was not true within {self._timeout:g} s; last value: {self._last}\n"
             raise TimeoutError(text + self._cloud.summary())
+
+
+def _seconds(step: float | timedelta) -> float:
+    return step.total_seconds() if isinstance(step, timedelta) else step
 
 
 def did_you_mean(typed: str, names: Iterable[str]) -> str:
