@@ -144,7 +144,7 @@ pub struct ControllerStats {
     pub discovery: Option<DiscoveryStats>,
     /// Optional features of the control plane, as far as its responses have shown them.
     pub control_plane: Capabilities,
-    /// What a stop from outside means to this controller.
+    /// The policy for stops from outside, as configured and as carried out.
     pub external_stop_policy: ExternalStopStatus,
     /// Regions whose absences are not believed, because nothing proves the account of the credentials.
     pub untrusted_regions: Vec<UntrustedRegion>,
