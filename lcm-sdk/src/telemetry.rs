@@ -83,8 +83,22 @@ pub struct MetricInfo {
     pub label: Option<&'static str>,
     /// Unit of its value.
     pub unit: Unit,
+    /// How its values of several controllers are combined.
+    pub across: Across,
     /// Meaning of its value.
     pub meaning: &'static str,
+}
+
+vocabulary! {
+    /// How the values that several controllers serve are combined to one of the fleet.
+    Across, "combination" {
+        /// Each counts its own part: they are added.
+        Sum = "sum",
+        /// Each may serve the same value, or an older one: the largest counts.
+        Max = "max",
+        /// Each describes its own process: they are not combined.
+        Each = "each",
+    }
 }
 
 vocabulary! {
@@ -135,7 +149,24 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
+    /// Adds a counter or a histogram, whose values of several controllers add up.
     fn add<M: Labeled>(&mut self, name: &'static str, unit: Unit, meaning: &'static str, metric: M) {
+        self.register(name, unit, Across::Sum, meaning, metric);
+    }
+
+    /// Adds a gauge.
+    fn gauge<M: Labeled>(&mut self, name: &'static str, unit: Unit, across: Across, meaning: &'static str, metric: M) {
+        self.register(name, unit, across, meaning, metric);
+    }
+
+    fn register<M: Labeled>(
+        &mut self,
+        name: &'static str,
+        unit: Unit,
+        across: Across,
+        meaning: &'static str,
+        metric: M,
+    ) {
         let kind = match metric.metric_type() {
             MetricType::Counter => "counter",
             MetricType::Gauge => "gauge",
@@ -144,7 +175,7 @@ impl Rows<'_> {
         };
         let total = if kind == "counter" { "_total" } else { "" };
         let name_in_text = format!("{}_{name}{total}", self.prefix);
-        self.rows.push(MetricInfo { name: name_in_text, kind, label: M::LABEL, unit, meaning });
+        self.rows.push(MetricInfo { name: name_in_text, kind, label: M::LABEL, unit, across, meaning });
         self.registry.register(name, meaning, metric);
     }
 }
@@ -179,6 +210,7 @@ struct DiscoveryMetrics {
     imported: Family<RegionLabel, Count>,
     orphans: Family<RegionLabel, Count>,
     frozen: Family<RegionLabel, Gauge>,
+    is_frozen: Family<RegionLabel, Gauge>,
     completed_at: Family<RegionLabel, Gauge>,
 }
 
@@ -195,6 +227,8 @@ pub struct ScanFigures {
     pub orphans: usize,
     /// Number of records that were kept because the region is frozen.
     pub frozen: usize,
+    /// Whether the region is frozen: an absence in it would not be believed.
+    pub is_frozen: bool,
     /// Time at which the scan ended, if it was complete.
     pub completed_at: Option<Timestamp>,
 }
@@ -381,8 +415,10 @@ const REFERENCE_PREFACE: &str = "\
 A controller serves its metrics at `/metrics` of the admin server, in the text format of Prometheus or, if the scraper
 accepts it, in the OpenMetrics format.
 
-- A controller that does not lead serves the same metrics; those of the fleet are then zero or as of its last term.
-  `lcm_leader == 1` selects the leader.
+- A controller that does not lead serves no gauge about the fleet: they end with its term, so that no alert fires from
+  the numbers of a former leader. Counters and histograms go on.
+- The column *across* tells how the values of several controllers are combined: `sum` adds the parts of the fleet that
+  each of them leads, `max` takes the largest of values about the same thing, and `each` describes one process.
 - `reconciliation` is the default of the setting `metric_prefix`.
 - A histogram has the series `_bucket`, `_sum` and `_count`.
 - With traces on, the buckets of `reconciliation_reconcile_duration_seconds` have exemplars in the OpenMetrics format: the
@@ -391,8 +427,8 @@ accepts it, in the OpenMetrics format.
 
 This page is generated from the table in `lcm-sdk/src/telemetry.rs`; a test fails while the two differ.
 
-| metric | kind | label | unit | meaning |
-|---|---|---|---|---|
+| metric | kind | label | unit | across | meaning |
+|---|---|---|---|---|---|
 ";
 
 impl Default for Telemetry {
@@ -420,16 +456,41 @@ impl Telemetry {
             "Duration of a reconcile",
             metrics.durations.0.clone(),
         );
-        reconcile.add("active_reconciles", Unit::Reconciles, "Reconciles in progress", metrics.active.clone());
-        reconcile.add("resources_pending", Unit::Workers, "Resources awaiting reconciliation", metrics.pending.clone());
+        reconcile.gauge(
+            "active_reconciles",
+            Unit::Reconciles,
+            Across::Sum,
+            "Reconciles in progress",
+            metrics.active.clone(),
+        );
+        reconcile.gauge(
+            "resources_pending",
+            Unit::Workers,
+            Across::Sum,
+            "Resources awaiting reconciliation",
+            metrics.pending.clone(),
+        );
         let mut lcm = table.prefixed("lcm");
-        lcm.add("queue_depth", Unit::Workers, "Waiting resources by lane of the queue", metrics.queue_depth.clone());
+        lcm.gauge(
+            "queue_depth",
+            Unit::Workers,
+            Across::Sum,
+            "Waiting resources by lane of the queue",
+            metrics.queue_depth.clone(),
+        );
         lcm.add("lifecycle", Unit::Changes, "Lifecycle changes of workers, by counter", metrics.counters.clone());
-        lcm.add("running_workers", Unit::Workers, "Workers in service", metrics.running_workers.clone());
-        lcm.add("workers", Unit::Workers, "Workers by status at the last listing", metrics.workers.clone());
-        lcm.add(
+        lcm.gauge("running_workers", Unit::Workers, Across::Sum, "Workers in service", metrics.running_workers.clone());
+        lcm.gauge(
+            "workers",
+            Unit::Workers,
+            Across::Sum,
+            "Workers by status at the last listing",
+            metrics.workers.clone(),
+        );
+        lcm.gauge(
             "worker_status_age_seconds",
             Unit::Seconds,
+            Across::Max,
             "Longest time that a worker has its status, by status at the last listing",
             metrics.status_ages.clone(),
         );
@@ -439,74 +500,115 @@ impl Telemetry {
             "Time from the launch or start of an instance to its worker being in service",
             metrics.times_to_running.0.clone(),
         );
-        lcm.add(
+        lcm.gauge(
             "cost_per_hour_usd",
             Unit::DollarsPerHour,
+            Across::Sum,
             "Cost of the workers by status, as far as their templates name one (cost_per_hour_usd)",
             metrics.costs.clone(),
         );
-        lcm.add(
+        lcm.gauge(
             "workers_without_cost",
             Unit::Workers,
+            Across::Sum,
             "Workers whose template names no cost, and which are not part of it",
             metrics.without_cost.clone(),
         );
-        lcm.add(
+        lcm.gauge(
             "unreadable_records",
             Unit::Records,
+            Across::Max,
             "Records that could not be read",
             metrics.unreadable_records.clone(),
         );
-        lcm.add(
+        lcm.gauge(
             "degraded_records",
             Unit::Records,
+            Across::Sum,
             "Records with a field that could not be read or is probably misspelled",
             metrics.degraded_records.clone(),
         );
-        lcm.add(
+        lcm.gauge(
             "breaker_open",
             Unit::Switch,
+            Across::Max,
             "Whether the circuit breaker of a target is open",
             metrics.breakers.clone(),
         );
-        lcm.add("leader", Unit::Switch, "Whether this controller leads", metrics.leader.clone());
-        lcm.add("lease_age_seconds", Unit::Seconds, "Time since the lease was last renewed", metrics.lease_age.clone());
-        lcm.add("shards_held", Unit::Shards, "Shards that this controller leads", metrics.shards_held.clone());
-        lcm.add(
+        lcm.gauge("leader", Unit::Switch, Across::Max, "Whether this controller leads", metrics.leader.clone());
+        lcm.gauge(
+            "lease_age_seconds",
+            Unit::Seconds,
+            Across::Each,
+            "Time since the lease was last renewed",
+            metrics.lease_age.clone(),
+        );
+        lcm.gauge(
+            "shards_held",
+            Unit::Shards,
+            Across::Each,
+            "Shards that this controller leads",
+            metrics.shards_held.clone(),
+        );
+        lcm.gauge(
             "shard_lease_age_seconds",
             Unit::Seconds,
+            Across::Max,
             "Time since the lease of a shard that this controller leads was last renewed",
             metrics.shard_lease_ages.clone(),
         );
         lcm.add("describe_batch_size", Unit::Instances, "Instances per describe call", metrics.batch_sizes.0.clone());
         lcm.add("anomalies", Unit::Faults, "Anomalies by kind", metrics.anomalies.clone());
         let discovery = &metrics.discovery;
-        lcm.add("discovery_found", Unit::Instances, "Instances that the last scan found", discovery.found.clone());
-        lcm.add(
+        lcm.gauge(
+            "discovery_found",
+            Unit::Instances,
+            Across::Max,
+            "Instances that the last scan found",
+            discovery.found.clone(),
+        );
+        lcm.gauge(
             "discovery_foreign",
             Unit::Instances,
+            Across::Max,
             "Instances of the last scan that another control plane manages",
             discovery.foreign.clone(),
         );
         lcm.add("discovery_imported", Unit::Instances, "Instances imported", discovery.imported.clone());
         lcm.add("discovery_orphans", Unit::Records, "Records marked terminated", discovery.orphans.clone());
-        lcm.add(
+        lcm.gauge(
             "discovery_frozen",
             Unit::Records,
+            Across::Max,
             "Records kept because their region is frozen",
             discovery.frozen.clone(),
         );
-        lcm.add(
+        lcm.gauge(
+            "region_frozen",
+            Unit::Switch,
+            Across::Max,
+            "Whether no record of a region is marked terminated, because nothing proves the account of the last scan",
+            discovery.is_frozen.clone(),
+        );
+        lcm.gauge(
             "discovery_last_complete_scan_timestamp_seconds",
             Unit::UnixSeconds,
+            Across::Max,
             "Time of the last complete scan",
             discovery.completed_at.clone(),
         );
-        lcm.add("watch_connected", Unit::Switch, "Whether the watch is connected", metrics.watch_connected.clone());
-        lcm.add("ready", Unit::Switch, "Whether the first sweep is done", metrics.ready.clone());
-        lcm.add(
+        lcm.gauge(
+            "watch_connected",
+            Unit::Switch,
+            Across::Each,
+            "Whether the watch is connected",
+            metrics.watch_connected.clone(),
+        );
+        lcm.gauge("ready", Unit::Switch, Across::Each, "Whether the first sweep is done", metrics.ready.clone());
+        lcm.gauge(
             "region_untrusted",
             Unit::Switch,
+            Across::Max,
             "Whether absences in a region are not believed, because nothing proves the account",
             metrics.untrusted_regions.clone(),
         );
@@ -547,6 +649,7 @@ impl Telemetry {
         metrics.imported.get_or_create(&label).inc_by(figures.imported as u64);
         metrics.orphans.get_or_create(&label).inc_by(figures.orphans as u64);
         metrics.frozen.get_or_create(&label).set(to_i64(figures.frozen));
+        metrics.is_frozen.get_or_create(&label).set(figures.is_frozen.into());
         if let Some(at) = figures.completed_at {
             metrics.completed_at.get_or_create(&label).set(at.timestamp());
         }
@@ -634,9 +737,9 @@ impl Telemetry {
     /// Returns the reference of all metrics in Markdown, as in `docs/operations/metrics.md`.
     pub fn reference() -> String {
         let mut text = String::from(REFERENCE_PREFACE);
-        for MetricInfo { name, kind, label, unit, meaning } in Self::default().table() {
+        for MetricInfo { name, kind, label, unit, across, meaning } in Self::default().table() {
             let label = label.map(|label| format!("`{label}`")).unwrap_or_default();
-            text += &format!("| `{name}` | {kind} | {label} | {unit} | {meaning}. |\n");
+            text += &format!("| `{name}` | {kind} | {label} | {unit} | {across} | {meaning}. |\n");
         }
         text
     }
@@ -698,6 +801,35 @@ impl Telemetry {
     /// Marks a region whose absences are believed again.
     pub fn set_region_trusted(&self, region: &str) {
         self.metrics.untrusted_regions.get_or_create(&RegionLabel { region: region.to_owned() }).set(0);
+    }
+
+    /// Ends what is known about the fleet, because the term has ended: another controller leads it, and counts it now.
+    /// Counters and histograms go on, and so do the gauges of the process.
+    pub fn end_term(&self) {
+        let metrics = &*self.metrics;
+        let DiscoveryMetrics { found, foreign, imported: _, orphans: _, frozen, is_frozen, completed_at } =
+            &metrics.discovery;
+        for family in [found, foreign, frozen, is_frozen, completed_at, &metrics.untrusted_regions] {
+            family.clear();
+        }
+        metrics.workers.clear();
+        for family in [&metrics.status_ages, &metrics.costs] {
+            family.clear();
+        }
+        metrics.queue_depth.clear();
+        metrics.longest_in_status.lock().clear();
+        for gauge in [
+            &metrics.active,
+            &metrics.pending,
+            &metrics.running_workers,
+            &metrics.without_cost,
+            &metrics.unreadable_records,
+            &metrics.degraded_records,
+            &metrics.watch_connected,
+            &metrics.ready,
+        ] {
+            gauge.set(0);
+        }
     }
 
     /// Marks the first sweep as done.
@@ -808,7 +940,8 @@ mod tests {
         telemetry.set_shard_lease_age(8, Some(Duration::from_secs(1)));
         telemetry.set_shard_lease_age(8, None);
         let completed_at = crate::lifecycle::time::parse("2026-02-06T08:00:00Z");
-        let figures = ScanFigures { found: 5, foreign: 1, imported: 2, orphans: 3, frozen: 4, completed_at };
+        let figures =
+            ScanFigures { found: 5, foreign: 1, imported: 2, orphans: 3, frozen: 4, is_frozen: true, completed_at };
         telemetry.scanned("us-east-1", &figures);
         telemetry.scanned("us-east-1", &ScanFigures { completed_at: None, ..figures });
         let text = telemetry.to_prometheus();

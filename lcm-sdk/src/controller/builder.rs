@@ -498,6 +498,7 @@ impl<R: Resource> Controller<R> {
         };
         let ((), (), (), end) = tokio::join!(watching, beside, reconciling, ending);
         *inner.term.lock() = None;
+        inner.telemetry.end_term();
         inner.readiness.send_replace(Readiness::Standby);
         end
     }

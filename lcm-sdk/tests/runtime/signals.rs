@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lcm_sdk::telemetry::Telemetry;
+use lcm_sdk::telemetry::{Across, ScanFigures, Telemetry};
 use lcm_sdk::workers::MetricsLoop;
 use lcm_sdk::{DesiredStatus, Ec2State, WorkerStatus};
 
@@ -61,6 +61,151 @@ fn dashboard_and_alerts_use_series_that_exist() {
     }
     let parsed: serde_json::Value = serde_json::from_str(&dashboard).expect("JSON");
     assert!(parsed["panels"].as_array().is_some_and(|panels| panels.len() > 10));
+}
+
+/// The expressions of the alert rules and of the panels.
+fn expressions() -> Vec<String> {
+    let alerts = read("alerts.yml");
+    let mut found: Vec<String> = Vec::new();
+    let mut lines = alerts.lines().peekable();
+    while let Some(line) = lines.next() {
+        match line.trim().strip_prefix("expr: ") {
+            Some(">-") => {
+                let indent = |line: &str| line.len() - line.trim_start().len();
+                let depth = indent(line);
+                let mut folded = Vec::new();
+                while let Some(line) = lines.next_if(|line| indent(line) > depth) {
+                    folded.push(line.trim());
+                }
+                found.push(folded.join(" "));
+            }
+            Some(expression) => found.push(expression.to_owned()),
+            None => {}
+        }
+    }
+    let dashboard: serde_json::Value = serde_json::from_str(&read("dashboard.json")).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().expect("targets"));
+    found.extend(targets.map(|target| target["expr"].as_str().expect("an expression").to_owned()));
+    found
+}
+
+/// The labels in parentheses or braces at the start of a text.
+fn labels(text: &str, open: char, close: char) -> Vec<&str> {
+    let inner = text.trim_start().strip_prefix(open).and_then(|rest| rest.split_once(close));
+    let names = inner.map(|(inner, _)| inner.split(',')).into_iter().flatten();
+    names.map(|name| name.split(['=', '!']).next().unwrap_or_default().trim()).collect()
+}
+
+/// The innermost aggregation around a position of an expression, and the labels that it keeps.
+fn aggregation(expression: &str, position: usize) -> Option<(&str, Vec<&str>)> {
+    let mut depth = 0;
+    for (at, letter) in expression[..position].char_indices().rev() {
+        match letter {
+            ')' => depth += 1,
+            '(' if depth > 0 => depth -= 1,
+            '(' => {
+                let before = expression[..at].trim_end();
+                let (before, kept) = match before.rsplit_once(" by ") {
+                    Some((before, kept)) if kept.starts_with('(') && kept.ends_with(')') => {
+                        (before, labels(kept, '(', ')'))
+                    }
+                    _ => (before, Vec::new()),
+                };
+                let word = before.rsplit(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').next();
+                if let Some(word @ ("sum" | "max" | "min" | "avg" | "count")) = word {
+                    return Some((word, kept));
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The problems of an expression: a label that a series lacks, or values of several controllers combined wrongly.
+fn problems(expression: &str) -> Vec<String> {
+    // A filter, which selects controllers and adds no label.
+    let expression = &expression.replace(" and on (job, instance) lcm_leader == 1", "");
+    let telemetry = Telemetry::default();
+    let mut found = Vec::new();
+    for name in series(expression) {
+        let histogram = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(*suffix));
+        let metric = telemetry.table().iter().find(|row| row.name == name || histogram == Some(row.name.as_str()));
+        let metric = metric.unwrap_or_else(|| panic!("{name} is in no table"));
+        let is_known = |label: &str| {
+            Some(label) == metric.label
+                || matches!(label, "job" | "instance")
+                || (label == "le" && name.ends_with("_bucket"))
+        };
+        for (position, _) in expression.match_indices(name) {
+            let end = position + name.len();
+            let is_whole =
+                |letter: Option<char>| letter.is_none_or(|letter| !letter.is_alphanumeric() && letter != '_');
+            if !is_whole(expression[..position].chars().next_back()) || !is_whole(expression[end..].chars().next()) {
+                continue;
+            }
+            let (function, kept) = aggregation(expression, position).unwrap_or(("none", Vec::new()));
+            let named = labels(&expression[end..], '{', '}').into_iter().chain(kept);
+            found.extend(named.filter(|label| !is_known(label)).map(|label| format!("{name} has no label {label}")));
+            let is_right = match metric.across {
+                Across::Sum => function == "sum",
+                Across::Max => matches!(function, "max" | "none"),
+                Across::Each => function == "none",
+            };
+            if !is_right {
+                found.push(format!("{name} is combined with {function}, and its table says {}", metric.across));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn expressions_combine_the_controllers_as_the_table_says() {
+    let expressions = expressions();
+    assert!(expressions.len() > 30, "{expressions:?}");
+    for expression in &expressions {
+        assert_eq!(problems(expression), [""; 0], "{expression}");
+    }
+}
+
+#[test]
+fn wrong_expressions_are_noticed() {
+    for (expression, problem) in [
+        ("max by (status) (lcm_workers)", "lcm_workers is combined with max, and its table says sum"),
+        ("lcm_workers{status=\"failed\"} > 0", "lcm_workers is combined with none, and its table says sum"),
+        ("sum(lcm_region_untrusted)", "lcm_region_untrusted is combined with sum, and its table says max"),
+        ("sum by (region) (lcm_workers)", "lcm_workers has no label region"),
+        ("sum(rate(lcm_lifecycle_total{status=\"failed\"}[5m]))", "lcm_lifecycle_total has no label status"),
+    ] {
+        assert_eq!(problems(expression), [problem], "{expression}");
+    }
+}
+
+#[test]
+fn gauges_of_the_fleet_end_with_the_term() {
+    let telemetry = Telemetry::default();
+    telemetry.set_fleet([WorkerStatus::Failed], 1);
+    telemetry.set_status_ages([(WorkerStatus::Stopping, "w-1", Duration::from_secs(9000))]);
+    telemetry.set_costs([(WorkerStatus::Running, Some(3.5)), (WorkerStatus::Running, None)]);
+    telemetry.set_records(1, 2);
+    telemetry.set_queue_depth(1, [("changed", 1), ("due", 0), ("resync", 0)]);
+    telemetry.set_region_untrusted("us-east-1");
+    let figures = ScanFigures { found: 3, frozen: 1, is_frozen: true, orphans: 2, ..ScanFigures::default() };
+    telemetry.scanned("us-east-1", &figures);
+    telemetry.set_ready();
+    telemetry.end_term();
+    let text = telemetry.to_prometheus_text();
+    let table = telemetry.table();
+    let gauges: Vec<&str> = table.iter().filter(|row| row.kind == "gauge").map(|row| row.name.as_str()).collect();
+    let left = text.lines().filter(|line| {
+        let name = line.split(['{', ' ']).next().unwrap_or_default();
+        gauges.contains(&name) && !line.ends_with(" 0") && !line.ends_with(" 0.0")
+    });
+    assert_eq!(left.collect::<Vec<_>>(), [""; 0]);
+    assert!(text.contains("lcm_discovery_orphans_total{region=\"us-east-1\"} 2"), "counters go on: {text}");
+    assert!(telemetry.longest_in_status().is_empty());
 }
 
 #[test]

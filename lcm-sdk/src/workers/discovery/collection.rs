@@ -96,6 +96,8 @@ impl Discovery {
         let now = self.now();
         let OrphanReport { verdicts, patches, .. } = evaluate(scan, workers, &verified, &place, policy, now);
         report.verdicts = verdicts;
+        let is_proved = place.proves_region(policy.aws_account_id.as_deref(), now);
+        report.is_frozen = !is_proved && considers_records(scan, workers, policy);
         let unsure = report.verdicts.iter().filter(|verdict| verdict.conclusion == Conclusion::Unknown).count();
         if unsure > 0 {
             tracing::warn!(target: "lcm::discovery", region = scan.region, unsure, "describes of missing instances failed; nothing is concluded");
@@ -103,10 +105,10 @@ impl Discovery {
         if context.mode == Mode::DryRun {
             return;
         }
-        let is_frozen = report.verdicts.iter().any(|verdict| verdict.conclusion == Conclusion::Frozen);
-        if place.proves_region(policy.aws_account_id.as_deref(), now) {
+        let keeps_records = report.frozen() > 0;
+        if is_proved {
             self.reconciler.trust_region(&scan.region);
-        } else if is_frozen && self.ownership.owns(&scan.region) {
+        } else if keeps_records && self.ownership.owns(&scan.region) {
             let doubt = Doubt::NotProved { caller: place.caller.account_id };
             self.reconciler.distrust_region(&scan.region, &doubt, now);
         }

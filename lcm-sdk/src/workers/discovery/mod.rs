@@ -363,6 +363,7 @@ impl Discovery {
                     imported: region.imported,
                     orphans: region.terminated.len(),
                     frozen: region.frozen(),
+                    is_frozen: region.is_frozen,
                     completed_at: region.is_complete.then_some(now),
                 },
             );

@@ -35,6 +35,9 @@ pub struct RegionReport {
     pub resurrected: Vec<WorkerId>,
     /// Records marked terminated; empty in a dry run.
     pub terminated: Vec<WorkerId>,
+    /// Whether the region is frozen: nothing proves that the credentials belong to the account of its records, so no
+    /// absence in it is believed.
+    pub is_frozen: bool,
     /// Verdicts on every record whose instance the scan did not show alive.
     pub verdicts: Vec<Verdict>,
     /// The first failed call: an incomplete scan, or a failed write.

@@ -118,7 +118,7 @@ impl DiscoveryState {
         stats.found = report.regions.iter().map(|region| region.seen).sum();
         stats.imported += report.regions.iter().map(|region| region.imported as u64).sum::<u64>();
         stats.orphans_terminated += report.orphans_terminated() as u64;
-        let frozen = report.regions.iter().filter(|region| region.frozen() > 0);
+        let frozen = report.regions.iter().filter(|region| region.is_frozen);
         stats.frozen_regions = frozen.map(|region| region.region.clone()).collect();
         if report.error.is_none() && report.regions.iter().all(|region| region.is_complete) {
             stats.last_complete_scan_at = Some(at);
@@ -131,7 +131,7 @@ impl DiscoveryState {
                 foreign: region.foreign.len(),
                 imported: sums.imported + region.imported as u64,
                 orphans_terminated: sums.orphans_terminated + region.terminated.len() as u64,
-                is_frozen: region.frozen() > 0,
+                is_frozen: region.is_frozen,
             };
         }
     }
