@@ -132,7 +132,7 @@ def take_consoles(browser: Browser, fake: str, controller: str) -> None:
     open_view(light, f"{controller}/#/discovery")
     light.screenshot(path=IMAGES / "console-controller-discovery.png")
     open_view(dark, f"{controller}/#/worker/w-06")
-    dark.get_by_role("button", name="What would happen now").click()
+    dark.get_by_role("button", name="Dry run").click()
     expect(dark.locator(".forecast")).to_contain_text("A dry run: nothing was changed.")
     dark.screenshot(path=IMAGES / "console-controller-worker.png")
     open_view(light, f"{fake}/_fake/ui/")
@@ -143,6 +143,9 @@ def take_consoles(browser: Browser, fake: str, controller: str) -> None:
     dark.screenshot(path=IMAGES / "console-fake-requests.png")
     open_view(light, f"{fake}/_fake/ui/#/faults")
     light.screenshot(path=IMAGES / "console-fake-faults.png")
+    for view, name in (("worker/w-01", "worker"), ("instances", "instances"), ("etcd", "etcd"), ("cml", "cml")):
+        open_view(light, f"{fake}/_fake/ui/#/{view}")
+        light.screenshot(path=IMAGES / f"console-fake-{name}.png")
     light.close()
     dark.close()
 

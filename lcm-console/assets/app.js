@@ -27,7 +27,7 @@ const SHOWN = {
 let views = {};
 let current = null;
 
-async function navigate() {
+async function navigate(event) {
   const [wanted, ...rest] = location.hash.replace(/^#\//, "").split("/").map(decode);
   const isWorker = wanted === "worker" && rest[0] !== undefined;
   const name = isWorker || Object.hasOwn(views, wanted) ? wanted : "fleet";
@@ -45,8 +45,16 @@ async function navigate() {
   document.title = `${isWorker ? rest[0] : module.title} · ${config.title}`;
   const place = location.hash;
   const mounted = await module.mount(main, rest);
-  if (place === location.hash) current = mounted;
-  else mounted.end?.();
+  if (place !== location.hash) {
+    mounted.end?.();
+    return;
+  }
+  current = mounted;
+  if (!event) return;
+  // The reader of a screen begins at the new view, not at the link that led there.
+  const heading = main.querySelector("h1");
+  if (heading) heading.tabIndex = -1;
+  heading?.focus({ preventScroll: true });
 }
 
 function decode(part) {

@@ -15,7 +15,7 @@ export function mount(root) {
 
   function show() {
     const rows = [...state.cml.values()];
-    const owners = new Map([...state.workers.values()].map((worker) => [worker.instance, worker]));
+    const owners = new Map([...state.workers.values()].map((worker) => [worker.ec2_instance_id, worker]));
     setText(shown, `${count(rows.length, "server")}, ${rows.filter((one) => one.listening).length} listening`);
     fill(servers, table(["Instance", "Worker", "Address", "Version", "Stage", "Listening", "Labs", "Problem", ""], rows.slice(0, 500).map((one) => {
       const worker = owners.get(one.id);

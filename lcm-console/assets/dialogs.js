@@ -76,12 +76,25 @@ export function showText(title, value) {
   show(dialog);
 }
 
-/** Copies a text. */
+/** Copies a text. A page over plain HTTP from another host has no clipboard, but may copy a selection. */
 export async function copy(value) {
   try {
-    await navigator.clipboard.writeText(value);
+    if (navigator.clipboard) await navigator.clipboard.writeText(value);
+    else copySelection(value);
     toast("Copied");
   } catch {
     toast("The browser does not allow copying here; select the text instead", "bad");
   }
+}
+
+function copySelection(value) {
+  const area = h("textarea", { "aria-hidden": "true", tabIndex: -1, value, class: "unseen" });
+  const before = document.activeElement;
+  // Below a modal dialog nothing can be selected.
+  (document.querySelector("dialog[open]") ?? document.body).append(area);
+  area.select();
+  const isCopied = document.execCommand("copy");
+  area.remove();
+  before?.focus({ preventScroll: true });
+  if (!isCopied) throw new Error("the browser refuses to copy");
 }

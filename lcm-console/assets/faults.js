@@ -13,9 +13,9 @@ const OPERATIONS = {
   ec2: ["RunInstances", "StartInstances", "StopInstances", "TerminateInstances", "DescribeInstances", "DescribeInstanceStatus", "DescribeImages", "CreateTags", "Describe*"],
   cloudwatch: ["GetMetricData", "GetMetricStatistics"],
   sts: ["GetCallerIdentity"],
-  cml: [],
+  cml: ["system_information", "authenticate", "licensing", "register", "renew_registration", "deregister", "system_stats", "labs"],
   etcd: ["Put", "Range", "Txn", "DeleteRange", "LeaseGrant", "LeaseKeepAlive", "Watch"],
-  "control-plane": [],
+  "control-plane": ["list_workers", "get_worker", "write_status", "terminate_worker", "drain_worker", "cancel_drain", "list_sessions", "get_template", "detect_idle", "report_metrics", "get_discovery_settings"],
 };
 const ERRORS = {
   ec2: ["RequestLimitExceeded", "InternalError", "UnauthorizedOperation", "InsufficientInstanceCapacity", "InvalidInstanceID.NotFound"],
@@ -25,7 +25,7 @@ const ERRORS = {
   etcd: ["unavailable", "deadline-exceeded"],
   "control-plane": ["unavailable", "conflict"],
 };
-const CUSTOM = { cml: ["bad-gateway"], "control-plane": ["bad-gateway"], etcd: ["lease-lost", "compact", "watch-stall", "watch-resume", "watch-cut", "tokens-lost", "unavailable", "available"] };
+const CUSTOM = { cml: ["not-ready", "unauthorized", "bad-gateway"], "control-plane": ["bad-gateway"], etcd: ["lease-lost", "compact", "watch-stall", "watch-resume", "watch-cut", "tokens-lost", "unavailable", "available"] };
 
 /** The kinds of actions that a service supports, with the fields of each. */
 function actions(service) {
@@ -50,7 +50,7 @@ export function mount(root) {
   const preview = h("pre.code", { tabIndex: 0 });
   const values = { service: "ec2", operation: "", action: "error", times: "1", after: "0", probability: "1", per: "attempt", region: "", instance: "", key_prefix: "", code: "", seconds: "5", on: "real", problem: "expired", fraction: "0.5", limit: "1", name: "" };
   fill(root, h("div.controls", null, h("h1", null, title), h("span.grow"),
-    button("Remove all", async () => { if (await confirm("Remove all faults?", "Every service answers as it should.", "Remove", true)) await attempt(() => remove(`${config.api}faults`), "All faults are removed"); }, { class: "danger" })),
+    button("Remove all", async () => { if (await confirm("Remove all faults?", "Every service responds without a fault.", "Remove", true)) await attempt(() => remove(`${config.api}faults`), "All faults are removed"); }, { class: "danger" })),
   rules, h("div.columns", null, card("A new fault", form), card("As JSON", preview, h("div.actions", null, button("Copy", () => copy(preview.textContent))))));
 
   function rule() {
@@ -127,7 +127,7 @@ export function mount(root) {
       h("td", null, [one.times && `${count(one.times, "time")}`, one.after > 0 && `after ${one.after}`, one.probability < 1 && `${Math.round(one.probability * 100)} %`, one.per === "call" && "per call"].filter(Boolean).join(", ") || "always"),
       h("td.number", null, matched), h("td.number", { class: one.times && applied >= one.times ? "dim" : "" }, one.times ? `${applied} of ${one.times}` : applied),
       h("td.number", null, button("Remove", () => attempt(() => remove(`${config.api}faults/${id}`), `Fault ${id} is removed`), { class: "small", "aria-label": `Remove fault ${id}` })))),
-    "No fault: every service answers as it should.", { id: "rules" }));
+    "No fault is in place.", { id: "rules" }));
   }
 
   const stop = subscribe((parts) => { if (parts.has("faults")) showRules(); });

@@ -18,20 +18,20 @@ const isFake = () => config.server === "fake-cloud";
 
 /** What one row shows, from the parts that the server sends. */
 export function rowOf(worker) {
-  const instance = worker.instance ? state.instances.get(worker.instance) : undefined;
-  const past = !instance && worker.instance ? state.past.get(worker.instance) : undefined;
+  const instance = worker.ec2_instance_id ? state.instances.get(worker.ec2_instance_id) : undefined;
+  const past = !instance && worker.ec2_instance_id ? state.past.get(worker.ec2_instance_id) : undefined;
   return {
     id: worker.id,
     worker,
     status: worker.status ?? "unknown",
     instance: instance ?? past,
-    instanceState: isFake() ? instance?.state ?? (worker.instance ? "gone" : "") : worker.instance_state ?? "",
+    instanceState: isFake() ? instance?.state ?? (worker.ec2_instance_id ? "gone" : "") : worker.instance_state ?? "",
   };
 }
 
 /** Whether a row needs a look: its states differ, or its reconcile fails. */
 export function concern({ worker, status, instanceState }) {
-  if (worker.retry_count > 0) return worker.reason || `${worker.retry_count} failures in a row`;
+  if (worker.retry_count > 0) return worker.reason?.sentence || `${worker.retry_count} failures in a row`;
   if (status === "failed" || status === "unknown") return `the record is ${status}`;
   if (instanceState === "gone" && status !== "terminated") return "the instance is gone";
   if (status === "running" && instanceState && instanceState !== "running") return `the instance is ${instanceState}`;
@@ -42,7 +42,7 @@ export function concern({ worker, status, instanceState }) {
 function matches(row, search) {
   if (!search) return true;
   const { worker } = row;
-  const words = [row.id, worker.name, worker.instance, worker.region, worker.template, row.status, row.instanceState, worker.reason_code, worker.reason];
+  const words = [row.id, worker.name, worker.ec2_instance_id, worker.aws_region, worker.template_name, row.status, row.instanceState, worker.reason?.code, worker.reason?.sentence];
   const found = words.filter(Boolean).join("\n").toLowerCase();
   return search.toLowerCase().split(/\s+/).every((part) => found.includes(part));
 }
@@ -56,7 +56,7 @@ const SORTS = {
 };
 
 function lastChange(row) {
-  const record = row.worker.history?.at(-1)?.[0] ?? 0;
+  const record = row.worker.statuses?.at(-1)?.[0] ?? 0;
   const instance = row.instance?.history?.at(-1)?.[0] ?? 0;
   return Math.max(record, instance, row.worker.at ?? 0);
 }
@@ -69,7 +69,7 @@ export function mount(root) {
     type: "search", placeholder: "Search: id, name, instance, region, status", "aria-label": "Search workers", value: view.search, spellcheck: "false",
     oninput: () => { view.search = search.value; refresh(); },
   });
-  const axis = h("canvas.axis", { "aria-hidden": "true" });
+  const axis = h("canvas.axis", { "aria-label": "Timeline" });
   const concerns = button("Only with a concern", () => {
     view.only = view.only ? "" : "concern";
     refresh();
@@ -78,15 +78,14 @@ export function mount(root) {
     label: "Workers", height: 46, key: (row) => row.id, make: makeRow, show: showRow,
     open: (row) => { location.hash = `#/worker/${encodeURIComponent(row.id)}`; },
     empty: "No worker matches.",
+    headings: ["Worker", "Record", "Instance", axis, isFake() ? "In this status" : "Last reconcile"],
   });
   fill(root,
     summary,
-    h("div.controls", null, chips, concerns, h("span.grow"), shown, search,
+    h("div.controls", null, h("h1", null, title), chips, concerns, h("span.grow"), shown, search,
       select(Object.keys(SORTS).map((key) => [key, { id: "By id", status: "By status", changed: "By last change", concern: "Concerns first" }[key]]), view.sort, (value) => { view.sort = value; refresh(); }, { "aria-label": "Order" }),
       select(WINDOWS.map(([minutes, text]) => [String(minutes), text]), String(view.window), (value) => { view.window = Number(value); paint(); }, { "aria-label": "Time shown" })),
-    h("div.lanes", null,
-      h("div.lane-head", { "aria-hidden": "true" }, h("span", null, "Worker"), h("span", null, "Record"), h("span", null, "Instance"), axis, h("span", null, isFake() ? "In this status" : "Last reconcile")),
-      list.element));
+    list.element);
   root.classList.add("fills");
 
   let rows = [];
@@ -162,13 +161,13 @@ export function mount(root) {
   function showRow(row, item) {
     const { worker } = item;
     setText(row.name, worker.name || item.id);
-    setText(row.id, worker.name && worker.name !== item.id ? item.id : worker.region ?? "");
+    setText(row.id, worker.name && worker.name !== item.id ? item.id : worker.aws_region ?? "");
     setText(row.record, item.status);
     row.record.className = chipClass(item.status);
-    setText(row.desired, worker.desired && worker.desired !== item.status ? `→ ${worker.desired}` : "");
-    setText(row.instance, item.instanceState || (worker.instance ? "" : "none"));
+    setText(row.desired, worker.desired_status && worker.desired_status !== item.status ? `→ ${worker.desired_status}` : "");
+    setText(row.instance, item.instanceState || (worker.ec2_instance_id ? "" : "none"));
     row.instance.className = item.instanceState && item.instanceState !== "gone" ? chipClass(item.instanceState) : "chip none";
-    setText(row.instanceId, worker.instance ?? "");
+    setText(row.instanceId, worker.ec2_instance_id ?? "");
     row.element.classList.toggle("concern", Boolean(concern(item)));
     paintRow(row);
   }
@@ -179,7 +178,8 @@ export function mount(root) {
     drawLane(row.lane, item, view.window * MINUTE);
     setText(row.why, lastText(item));
     row.why.title = row.why.textContent;
-    row.lane.setAttribute("aria-label", `record ${item.status}, instance ${item.instanceState || "none"}`);
+    const label = laneText(item, view.window * MINUTE);
+    if (row.lane.getAttribute("aria-label") !== label) row.lane.setAttribute("aria-label", label);
   }
 
   const stop = subscribe((parts) => {
@@ -220,9 +220,9 @@ function emptyText() {
 function lastText(item) {
   const { worker } = item;
   const time = now();
-  if (worker.at) return `${worker.reason_code ?? worker.outcome ?? ""} · ${ago(worker.at, time)}`;
+  if (worker.at) return `${worker.reason?.code ?? worker.outcome ?? ""} · ${ago(worker.at, time)}`;
   const problem = concern(item);
-  const since = worker.history?.at(-1)?.[0];
+  const since = worker.statuses?.at(-1)?.[0];
   const age = since ? duration(time - since) : "";
   return problem ? `${problem} · ${age}` : age;
 }
@@ -325,6 +325,20 @@ function drawAxis(canvas, span) {
   context.fillText("now", width - 1, height / 2);
 }
 
+/** The states of a history in a span, in words. */
+function statesIn(history, from) {
+  const first = Math.max(0, history.findLastIndex(([at]) => millis(at) <= from));
+  return history.slice(first).map(([, state]) => state ?? "gone").join(" → ");
+}
+
+/** The two bands of a worker in words: what they show, for a screen reader. */
+export function laneText(item, span) {
+  const from = now() - span;
+  const record = statesIn(item.worker.statuses ?? [], from) || item.status;
+  const instance = statesIn(item.worker.instance_states ?? item.instance?.history ?? [], from) || item.instanceState || "none";
+  return `the last ${duration(span)}: record ${record}, instance ${instance}`;
+}
+
 /** Draws the two bands of a worker: its record and its instance. */
 export function drawLane(canvas, item, span) {
   const size = prepare(canvas);
@@ -336,11 +350,11 @@ export function drawLane(canvas, item, span) {
   context.fillStyle = colors().line;
   for (const [, x] of ticks(span, width)) context.fillRect(Math.round(x), 0, 1, height);
   const top = Math.floor((height - 31) / 2);
-  drawBand(context, item.worker.history, undefined, place, width, top, 16, end);
+  drawBand(context, item.worker.statuses, undefined, place, width, top, 16, end);
   const bands = new Map();
   if (item.instance) bands.set(item.instance.id, item.instance);
   for (const past of state.past.values()) if (past.owner === item.id) bands.set(past.id, past);
-  if (item.worker.instance_history) drawBand(context, item.worker.instance_history, undefined, place, width, top + 18, 13, end);
+  if (item.worker.instance_states) drawBand(context, item.worker.instance_states, undefined, place, width, top + 18, 13, end);
   else for (const instance of bands.values()) drawBand(context, instance.history, instance.until, place, width, top + 18, 13, end);
 }
 

@@ -22,7 +22,7 @@ const ACTIONS = {
 export function instanceActions(current) {
   const buttons = Object.entries(ACTIONS).map(([action, { text, danger }]) => [action, button(text, async () => {
     const instance = current();
-    const agreed = await confirm(`${text} ${instance.id}?`, `As in the AWS console: the instance is ${instance.state}, in ${instance.region}. No controller is told.`, text, danger);
+    const agreed = await confirm(`${text} ${instance.id}?`, `As in the AWS console: the instance is ${instance.state}, in ${instance.region}. Controllers get no event: they notice the change when they describe the instance.`, text, danger);
     if (agreed) await attempt(() => post(`${config.api}console/${action}`, { region: instance.region, instance: instance.id }), (result) => `${instance.id}: ${result.previous} to ${result.current}`);
   }, { class: danger ? "small danger" : "small" })]);
   const tag = button("Tag", async () => {
@@ -50,7 +50,7 @@ export function mount(root) {
   const shown = h("span.dim", { "aria-live": "polite" });
   const search = h("input", { type: "search", placeholder: "Search: id, region, state, tag", "aria-label": "Search instances", value: query, spellcheck: "false", oninput: () => { query = search.value; refresh(); } });
   const list = new List({
-    label: "Instances", height: 46, key: (row) => row.id,
+    label: "Instances", height: 46, key: (row) => row.id, kind: "instances", headings: ["Instance", "State", "Type", "Worker", "Tags", "As in the AWS console"],
     make() {
       const row = { id: h("b"), region: h("span.id"), state: h("span"), type: h("span"), address: h("span.id"), worker: h("a"), tags: h("span.tags"), age: h("span.id") };
       row.actions = instanceActions(() => row.item);
@@ -78,12 +78,12 @@ export function mount(root) {
     empty: "There is no instance.",
   });
   fill(root, h("div.controls", null, h("h1", null, title), shown, h("span.grow"), search),
-    h("div.lanes.instances", null, h("div.lane-head", { "aria-hidden": "true" }, ["Instance", "State", "Type", "Worker", "Tags", "As in the AWS console"].map((text) => h("span", null, text))), list.element));
+    list.element);
   root.classList.add("fills");
 
   function refresh() {
     const owners = new Map();
-    for (const worker of state.workers.values()) if (worker.instance) owners.set(worker.instance, worker.id);
+    for (const worker of state.workers.values()) if (worker.ec2_instance_id) owners.set(worker.ec2_instance_id, worker.id);
     const words = query.toLowerCase().split(/\s+/).filter(Boolean);
     const rows = [...state.instances.values()].map((instance) => ({ ...instance, owner: owners.get(instance.id) }))
       .filter((instance) => {

@@ -15,7 +15,7 @@ const view = { stage: "", search: "" };
 
 const WHY = {
   changed: "a change of its record was reported",
-  due: "its delay is over, or a reconcile was requested",
+  due: "its delay is over",
   resync: "the last listing contained it",
 };
 const STAGES = [["", "Everything"], ["work", "At work"], ["waiting", "Waiting for a turn"], ["delayed", "Delayed"], ["retry", "Retrying"]];
@@ -25,12 +25,14 @@ const URGENCY = ["changed", "due", "resync"];
 export function placeOf(worker) {
   if (worker.state === "IN_PROGRESS") return { stage: "work", order: 0, text: "at work", why: "its reconcile is in progress", since: worker.waiting?.since };
   if (worker.waiting) {
-    const { priority, since } = worker.waiting;
-    return { stage: "waiting", order: 1 + URGENCY.indexOf(priority) / 10, text: `waits as ${priority}`, why: WHY[priority] ?? priority, since };
+    const { priority, requested, since } = worker.waiting;
+    const why = requested ? "a reconcile was requested" : WHY[priority] ?? priority;
+    return { stage: "waiting", order: 1 + URGENCY.indexOf(priority) / 10, text: `waits as ${priority}`, why, since };
   }
   if (worker.next_retry_at) {
     const isRetry = worker.outcome === "retry" || worker.retry_count > 0;
-    const why = isRetry ? `${count(worker.retry_count || 1, "failure")} in a row: ${worker.reason || worker.reason_code}` : worker.reason_code ?? "";
+    const sentence = worker.reason?.sentence ?? "";
+    const why = isRetry ? `${count(worker.retry_count || 1, "failure")} in a row: ${sentence}` : sentence;
     return { stage: isRetry ? "retry" : "delayed", order: 2, text: isRetry ? "backs off" : "delayed", why, due: worker.next_retry_at };
   }
   return null;

@@ -70,7 +70,7 @@ export function mount(root) {
   const search = h("input", { type: "search", placeholder: "Search: operation, subject, code, region", "aria-label": "Search requests", value: view.search, spellcheck: "false", oninput: () => { view.search = search.value; refresh(); } });
   const pause = button("Pause", () => { view.paused = !view.paused; refresh(); }, { class: "toggle" });
   const list = new List({
-    label: "Requests", height: 28, key: (row) => row.number,
+    label: "Requests", height: 28, key: (row) => row.number, kind: "requests", headings: ["Time", "Service", "Operation", "Region, subject", "Result", "Fault"],
     make() {
       const row = { at: h("span"), service: h("span"), operation: h("b"), subject: h("span"), result: h("span"), fault: h("span") };
       row.element = h("div.request", null, ["at", "service", "operation", "subject", "result", "fault"].map((name) => h("div.cell", { role: "gridcell" }, row[name])));
@@ -93,7 +93,7 @@ export function mount(root) {
     select([["", "All results"], ["failed", "Failed only"], ["faulted", "With a fault"]], view.result, (value) => { view.result = value; refresh(); }, { "aria-label": "Result" }),
     search, pause,
     button("Clear", async () => { if (await confirm("Clear the request log?", "The log of all services is emptied for every client.", "Clear", true)) await attempt(() => remove(`${config.api}requests`), "Cleared"); })),
-  h("div.split", null, h("div.lanes.requests", null, h("div.lane-head", { "aria-hidden": "true" }, ["Time", "Service", "Operation", "Region, subject", "Result", "Fault"].map((text) => h("span", null, text))), list.element), detail));
+  h("div.split", null, list.element, detail));
   root.classList.add("fills");
 
   function refresh() {
@@ -114,10 +114,10 @@ export function mount(root) {
     setText(pause, view.paused ? "Continue" : "Pause");
     pause.classList.toggle("on", view.paused);
     // The rows stay below the eyes of a reader who has scrolled down.
-    const { scrollTop } = list.element;
+    const { scrollTop } = list.body;
     const added = rows.length - list.items.length;
     list.set(rows);
-    if (scrollTop > list.height && added > 0) list.element.scrollTop = scrollTop + added * list.height;
+    if (scrollTop > list.height && added > 0) list.body.scrollTop = scrollTop + added * list.height;
   }
 
   function showDetail() {

@@ -134,7 +134,7 @@ export function apply(message) {
 }
 
 function ownerOf(instance) {
-  for (const worker of state.workers.values()) if (worker.instance === instance) return worker.id;
+  for (const worker of state.workers.values()) if (worker.ec2_instance_id === instance) return worker.id;
   return undefined;
 }
 

@@ -3,7 +3,7 @@
 import { config, get, post, segment } from "./api.js";
 import { ask, askOperation, attempt, confirm, copy } from "./dialogs.js";
 import { button, card, facts, fill, h, select, setText } from "./dom.js";
-import { concern, drawLane, rowOf } from "./fleet.js";
+import { concern, drawLane, laneText, rowOf } from "./fleet.js";
 import { ago, chip, chipClass, clockTime, dateTime, duration, millis, reasonCode, text } from "./format.js";
 import { instanceActions } from "./instances.js";
 import { placeOf } from "./queue.js";
@@ -78,7 +78,7 @@ export function mount(root, [id]) {
     if (row) {
       const span = spanOf(row);
       drawLane(lane, row, span);
-      lane.setAttribute("aria-label", `the last ${duration(span)}: record ${row.status}, instance ${row.instanceState || "none"}`);
+      lane.setAttribute("aria-label", laneText(row, span));
     }
   }
 
@@ -86,7 +86,7 @@ export function mount(root, [id]) {
     const worker = current();
     const isKnown = Boolean(worker || detail);
     const word = worker?.status ?? detail?.record?.status;
-    const desired = worker?.desired ?? detail?.record?.desired_status;
+    const desired = worker?.desired_status ?? detail?.record?.desired_status;
     // Buttons that are replaced lose the focus, and a click that has begun.
     const next = JSON.stringify([isKnown, word, desired, detail?.can_cancel_drain, state.stats?.role, state.stats?.control_plane]);
     if (next === offered) return;
@@ -107,14 +107,12 @@ export function mount(root, [id]) {
     return [
       want("running", "Run"), want("stopped", "Stop"), want("terminated", "Terminate", true),
       button("Drain", async () => {
-        if (await confirm(`Drain ${id}?`, "As through the control plane: it takes no new sessions, waits for those that run, and stops.", "Drain")) {
-          await attempt(() => post(`${config.api}ui/workers/${segment(id)}/drain`), `${id} drains`);
-        }
+        const values = await askOperation({ title: `Drain ${id}?`, text: "As through the control plane: it takes no new sessions, waits for those that run, and stops.", action: "Drain" });
+        if (values) await attempt(() => post(`${config.api}ui/workers/${segment(id)}/drain`, values), `${id} drains`);
       }, { disabled: word !== "running" }),
       button("Cancel the drain", async () => {
-        if (await confirm(`Cancel the drain of ${id}?`, "It is back in service.", "Cancel the drain")) {
-          await attempt(() => post(`${config.api}ui/workers/${segment(id)}/cancel-drain`), `${id} is back in service`);
-        }
+        const values = await askOperation({ title: `Cancel the drain of ${id}?`, text: "It is back in service.", action: "Cancel the drain" });
+        if (values) await attempt(() => post(`${config.api}ui/workers/${segment(id)}/cancel-drain`, values), `${id} is back in service`);
       }, detail && !detail.can_cancel_drain ? { disabled: true, title: "This control plane cannot cancel a drain. Run brings the worker back." } : { disabled: word !== "draining" }),
       button("Edit", async () => {
         const values = await ask({ title: `Edit the record of ${id}`, text: "Fields as JSON, without a check of the transition, as an operator does in the database.", fields: [{ name: "fields", label: "Fields", lines: 5, value: '{"status": "running"}' }], action: "Write" });
@@ -135,7 +133,7 @@ export function mount(root, [id]) {
     }, { disabled: Boolean(options.disabled), title: typeof options.disabled === "string" ? options.disabled : undefined, class: options.danger ? "danger" : "" });
     const isNot = (status) => Boolean(word) && word !== status && `The worker is ${word}.`;
     return [
-      button("What would happen now", explain, { class: "primary" }),
+      button("Dry run", explain, { class: "primary" }),
       operate((values) => post(`${config.api}trigger-reconcile`, { worker_id: id, ...values }), "Reconcile now", "The controller reconciles it at once, before the others in the queue.", { disabled: isStandby }),
       operate((values) => post(`${config.api}workers/${segment(id)}/drain`, values), "Drain", "It takes no new sessions, waits for those that run, and stops.", { danger: true, disabled: isStandby || isNot("running") }),
       operate((values) => post(`${config.api}workers/${segment(id)}/cancel-drain`, values), "Cancel the drain", "It is back in service.", { disabled: isStandby || cannotCancel || isNot("draining") }),
@@ -148,7 +146,7 @@ export function mount(root, [id]) {
       const value = await post(`${config.api}workers/${segment(id)}/explain`);
       fill(forecast, forecastCard(value, () => fill(forecast)));
     } catch (error) {
-      fill(forecast, card("What would happen now", h("p.bad", null, error.message), h("div.actions", null, button("Close", () => fill(forecast)))));
+      fill(forecast, card("Dry run", h("p.bad", null, error.message), h("div.actions", null, button("Close", () => fill(forecast)))));
     }
   }
 
@@ -193,7 +191,7 @@ export function mount(root, [id]) {
     const next = worker.next_retry_at;
     const place = placeOf(worker);
     const cards = [card("Reconciles", facts([
-      ["in the queue", place && `${place.text}: ${place.why}`], ["last outcome", worker.outcome && chip(worker.outcome)], ["reason", reasonCode(worker.reason_code)], ["sentence", worker.reason !== worker.reason_code && worker.reason],
+      ["in the queue", place && `${place.text}: ${place.why}`], ["last outcome", worker.outcome && chip(worker.outcome)], ["reason", worker.reason && [reasonCode(worker.reason.code), " ", worker.reason.sentence]],
       ["last reconcile", worker.at && `${dateTime(worker.at)} (${ago(worker.at, now())})`],
       ["failures in a row", worker.retry_count || null],
       ["next attempt", next && `${dateTime(next)} (${ago(next, now())})`]]))];
@@ -269,7 +267,7 @@ export function mount(root, [id]) {
     }
     if (!parts.has("workers") && !parts.has("instances") && !parts.has("link")) return;
     const worker = current();
-    const instance = worker?.instance ? state.instances.get(worker.instance) : null;
+    const instance = worker?.ec2_instance_id ? state.instances.get(worker.ec2_instance_id) : null;
     const next = JSON.stringify([worker, instance, state.link === "live"]);
     if (next !== seen) {
       seen = next;
@@ -295,7 +293,7 @@ export function mount(root, [id]) {
 
 /** The time that the lane shows: from five minutes to an hour, as much as is known. */
 function spanOf({ worker, instance }) {
-  const began = [worker.history, worker.instance_history, instance?.history].map((history) => history?.[0]?.[0]).filter(Boolean);
+  const began = [worker.statuses, worker.instance_states, instance?.history].map((history) => history?.[0]?.[0]).filter(Boolean);
   const known = began.length ? now() - Math.min(...began.map(millis)) : 0;
   return Math.min(3_600_000, Math.max(300_000, Math.ceil((known * 1.05) / 60_000) * 60_000));
 }
@@ -306,17 +304,25 @@ function historyEntry(one) {
   const failed = one.outcome === "retry";
   const effects = asList(one.effects);
   const results = asList(one.results);
+  const fields = Object.entries(one.changes ?? {});
+  const isChange = moved || effects.length > 0 || fields.length > 0;
   return {
     at: millis(one.last_at ?? one.at),
-    kinds: ["", moved || effects.length ? "change" : "", failed ? "failure" : ""],
-    tone: failed ? "failure" : moved ? "change" : effects.length ? "call" : "audit",
+    kinds: ["", isChange ? "change" : "", failed ? "failure" : ""],
+    tone: failed ? "failure" : moved ? "change" : isChange ? "call" : "audit",
     title: [moved ? [chip(one.from_status), " → ", chip(one.to_status), " "] : [chip(one.outcome), " "], reasonCode(one.reason?.code)],
-    detail: one.reason?.message,
+    detail: one.reason?.sentence,
     count: (one.repeats ?? 0) + 1,
     more: h("div", null, facts([["outcome", one.outcome], ["first", one.repeats > 0 && dateTime(one.at)], ["took", one.duration_ms !== undefined && `${Math.round(one.duration_ms)} ms`],
       ["effects", effects.length > 0 && h("ol.plain", null, effects.map((effect) => h("li", null, text(effect))))],
-      ["results", results.length > 0 && h("ol.plain", null, results.map((result) => h("li", null, text(result))))]])),
+      ["results", results.length > 0 && h("ol.plain", null, results.map((result) => h("li", null, text(result))))],
+      ["fields", fieldsOf(fields)]])),
   };
+}
+
+/** Fields of a record that a reconcile writes. */
+function fieldsOf(fields) {
+  return fields.length > 0 && h("ul.plain", null, fields.map(([name, value]) => h("li", null, value === null ? `${name} cleared` : `${name} = ${text(value)}`)));
 }
 
 /** Changes that a controller noticed and did not make: of the record by other clients, and of the instance. */
@@ -324,10 +330,10 @@ function noticed(worker, reconciles) {
   const entries = [];
   const changes = (history) => (history ?? []).map(([at, word], index) => [at, word, history[index - 1]?.[1]]).slice(1);
   const isOurs = (at, status) => reconciles.some((one) => one.to_status === status && one.from_status !== status && Math.abs(millis(one.at) - at) < OWN_CHANGE);
-  for (const [at, status, before] of changes(worker.history)) {
+  for (const [at, status, before] of changes(worker.statuses)) {
     if (!isOurs(at, status)) entries.push({ at, kinds: ["", "change"], tone: "change", title: [chip(before), " → ", chip(status)], detail: "Changed by another client of the control plane, and noticed here." });
   }
-  for (const [at, word, before] of changes(worker.instance_history)) {
+  for (const [at, word, before] of changes(worker.instance_states)) {
     entries.push({ at, kinds: ["", "change"], tone: "call", title: ["instance ", chip(before ?? "gone"), " → ", chip(word ?? "gone")], detail: "Seen in EC2." });
   }
   return entries;
@@ -354,10 +360,11 @@ function asList(value) {
 function forecastCard(value, close) {
   const { plan, observed = [], what_if: others = [], next } = value;
   const moved = plan.to_status !== plan.from_status;
-  return card("What would happen now",
+  return card("Dry run",
     h("p", null, moved ? [chip(plan.from_status), " → ", chip(plan.to_status), " "] : [chip(plan.outcome), " "], reasonCode(plan.reason.code), " ", plan.reason.sentence),
     facts([
       ["effects", plan.effects?.length ? h("ol.plain", null, plan.effects.map((effect) => h("li", null, effectText(effect)))) : "none"],
+      ["fields", fieldsOf(Object.entries(plan.changes ?? {}))],
       ["failed call", plan.error && text(plan.error.message ?? plan.error)],
       ["then", next && `${next.when}${next.at ? `, at ${dateTime(next.at)}` : ""}${next.awaits ? `; waits for ${next.awaits}` : ""}`],
       ["observed", observed.length > 0 && h("ul.plain", null, observed.map((one) => h("li", null, h("span.dim", null, `${queryText(one.query)}: `), one.found)))],

@@ -208,13 +208,13 @@ impl Row {
             });
             set("name", json!(known.name));
             set("status", json!(known.status));
-            set("desired", json!(known.desired_status));
-            set("region", json!(known.aws_region));
-            set("template", json!(known.template_name));
-            set("instance", json!(known.ec2_instance_id));
+            set("desired_status", json!(known.desired_status));
+            set("aws_region", json!(known.aws_region));
+            set("template_name", json!(known.template_name));
+            set("ec2_instance_id", json!(known.ec2_instance_id));
             set("instance_state", json!(instance_state.filter(|_| known.ec2_instance_id.is_some())));
-            set("history", statuses.collect());
-            set("instance_history", states.collect());
+            set("statuses", statuses.collect());
+            set("instance_states", states.collect());
         }
         if let Some(queue) = &self.queue {
             set("state", json!(queue.status));
@@ -223,12 +223,11 @@ impl Row {
             set(
                 "waiting",
                 json!(queue.waiting.as_ref().map(|waiting| {
-                    json!({"priority": waiting.priority, "since": waiting.since.timestamp_millis()})
+                    json!({"priority": waiting.priority, "requested": waiting.requested, "since": waiting.since.timestamp_millis()})
                 })),
             );
             if let Some(last) = &queue.last_outcome {
                 set("outcome", json!(last.outcome));
-                set("reason_code", json!(last.reason_code));
                 set("reason", json!(last.reason));
                 set("at", json!(last.at.timestamp_millis()));
             }
@@ -244,9 +243,10 @@ fn is_same_state(one: &ResourceSummary, other: &ResourceSummary) -> bool {
         (None, None) => true,
         (Some(_), None) | (None, Some(_)) => false,
     };
-    let ending =
-        |queue: &ResourceSummary| queue.last_outcome.clone().map(|last| (last.outcome, last.reason_code, last.reason));
-    let waits = |queue: &ResourceSummary| queue.waiting.as_ref().map(|waiting| (waiting.priority, waiting.since));
+    let ending = |queue: &ResourceSummary| queue.last_outcome.as_ref().map(|last| (last.outcome, last.reason.clone()));
+    let waits = |queue: &ResourceSummary| {
+        queue.waiting.as_ref().map(|waiting| ((waiting.priority, waiting.requested), waiting.since))
+    };
     one.status == other.status
         && one.retry_count == other.retry_count
         && ending(one) == ending(other)

@@ -167,18 +167,31 @@ fn find_instance(world: &World, id: &str) -> Option<Value> {
     })
 }
 
-/// Author of an operation in the audit of the control plane.
-const AUTHOR: &str = "console";
+/// Author and reason of an operation, for the audit of the control plane.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OperationBody {
+    reason: String,
+    requested_by: String,
+}
 
-async fn drain(State(state): State<AdminState>, id: Result<Path<String>, PathRejection>) -> AdminResult {
-    let Path(id) = id?;
-    let worker = services(&state)?.records.drain(&id, None, "requested in the console", AUTHOR)?;
+async fn drain(
+    State(state): State<AdminState>,
+    id: Result<Path<String>, PathRejection>,
+    body: Result<Json<OperationBody>, JsonRejection>,
+) -> AdminResult {
+    let (Path(id), Json(OperationBody { reason, requested_by })) = (id?, body?);
+    let worker = services(&state)?.records.drain(&id, None, &reason, &requested_by)?;
     Ok(Json(json!({"id": worker.id(), "status": worker.status()})))
 }
 
-async fn cancel_drain(State(state): State<AdminState>, id: Result<Path<String>, PathRejection>) -> AdminResult {
-    let Path(id) = id?;
-    let worker = services(&state)?.records.cancel_drain(&id, None, "requested in the console", AUTHOR)?;
+async fn cancel_drain(
+    State(state): State<AdminState>,
+    id: Result<Path<String>, PathRejection>,
+    body: Result<Json<OperationBody>, JsonRejection>,
+) -> AdminResult {
+    let (Path(id), Json(OperationBody { reason, requested_by })) = (id?, body?);
+    let worker = services(&state)?.records.cancel_drain(&id, None, &reason, &requested_by)?;
     Ok(Json(json!({"id": worker.id(), "status": worker.status()})))
 }
 

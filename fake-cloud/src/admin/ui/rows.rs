@@ -37,11 +37,11 @@ pub(super) fn worker(worker: &Worker) -> Value {
     json!({
         "name": worker.text("name"),
         "status": worker.status(),
-        "desired": worker.desired(),
-        "region": worker.text("aws_region"),
-        "instance": worker.instance_id(),
-        "template": worker.text("template_name"),
-        "history": began.into_iter().chain(moves).collect::<Vec<_>>(),
+        "desired_status": worker.desired(),
+        "aws_region": worker.text("aws_region"),
+        "ec2_instance_id": worker.instance_id(),
+        "template_name": worker.text("template_name"),
+        "statuses": began.into_iter().chain(moves).collect::<Vec<_>>(),
     })
 }
 

@@ -74,6 +74,8 @@ pub struct ResourceState {
     pub status: ResourceStatus,
     /// The urgency under which it waits for its turn, and since when.
     pub waiting: Option<(Priority, Instant)>,
+    /// Whether its next reconcile was requested, rather than due or reported.
+    pub is_requested: bool,
     /// Retries since the last success. A reconcile that requests the next one at once and ends as one before it did
     /// counts as a retry.
     pub retry_count: u32,
@@ -155,6 +157,8 @@ pub(crate) struct Entry<R> {
     pub(crate) stage: Stage,
     /// The resource has to be reconciled even if it did not change.
     pub(crate) owed: bool,
+    /// A reconcile was requested, and has not begun.
+    pub(crate) is_requested: bool,
     /// Boxed, because most resources have none most of the time.
     pub(crate) resource: Option<Box<R>>,
     pub(crate) due_at: Option<Instant>,
@@ -251,6 +255,7 @@ impl<R> Entry<R> {
             key,
             stage: Stage::Idle,
             owed: false,
+            is_requested: false,
             resource: None,
             due_at: None,
             change_due_at: None,
@@ -295,6 +300,7 @@ impl<R> Entry<R> {
             (Stage::Idle, Some(Outcome::Success | Outcome::Skip)) => ResourceStatus::Success,
         };
         ResourceState {
+            is_requested: self.is_requested,
             resource_id: Arc::clone(&self.key),
             status,
             waiting: match self.stage {

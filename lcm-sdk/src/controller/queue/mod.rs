@@ -142,6 +142,7 @@ impl<R> WorkQueue<R> {
         let slot = self.entries.get_or_insert(key);
         let Some(entry) = self.entries.get_mut(slot) else { return false };
         entry.resource = None;
+        entry.is_requested = true;
         match &mut entry.stage {
             Stage::Running { again, .. } => {
                 *again = true;
@@ -205,6 +206,7 @@ impl<R> WorkQueue<R> {
         entry.stage = Stage::Running { lane, again: false, offered: false };
         let (key, resource) = (Arc::clone(&entry.key), entry.resource.take().map(|resource| *resource));
         let owed = std::mem::take(&mut entry.owed);
+        entry.is_requested = false;
         self.waiting[lane as usize] -= 1;
         self.running += 1;
         self.background += usize::from(lane != Priority::Changed);

@@ -728,3 +728,20 @@ mod properties {
         }
     }
 }
+
+#[test]
+fn request_is_told_apart_from_a_delay() {
+    let (mut queue, now) = empty_queue();
+    let is_requested =
+        |queue: &WorkQueue<u8>| queue.state("a").map(|state| (state.waiting.is_some(), state.is_requested));
+    queue.enqueue("a", now);
+    assert_eq!(is_requested(&queue), Some((true, true)));
+    let job = queue.take(now).expect("a");
+    assert_eq!(is_requested(&queue), Some((false, false)));
+    let soon = WorkResult { requeue: Requeue::After(Duration::from_secs(1)), ..SUCCESS };
+    queue.finish(&job.key, soon, 0.0, now);
+    assert!(queue.take(now).is_none());
+    queue.enqueue("b", now + Duration::from_secs(2));
+    assert!(queue.take(now + Duration::from_secs(2)).is_some());
+    assert_eq!(is_requested(&queue).map(|(_, is_requested)| is_requested), Some(false));
+}
