@@ -170,10 +170,34 @@ pub(crate) struct ReconcileArguments {
     /// Print what would be done without doing it.
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Do not wait for the result, if the controller that leads reconciles the worker.
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(crate) no_wait: bool,
+    #[command(flatten)]
+    pub(crate) author: AuthorArguments,
     #[command(flatten)]
     pub(crate) admin: AdminArguments,
     #[command(flatten)]
     pub(crate) call: CallArguments,
+}
+
+/// Author and reason of an operation.
+#[derive(Debug, Args)]
+pub(crate) struct AuthorArguments {
+    /// Reason, for the log of the controller and the audit of the control plane.
+    #[arg(long, value_name = "TEXT", default_value = "operator")]
+    pub(crate) reason: String,
+    /// Requester, for the same [default: the user of this process]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) requested_by: Option<String>,
+}
+
+impl AuthorArguments {
+    /// The requester: as given, or the user of this process.
+    pub(crate) fn requested_by(&self) -> String {
+        let user = || std::env::var("USER").ok().filter(|user| !user.is_empty());
+        self.requested_by.clone().or_else(user).unwrap_or_else(|| "lcm".to_owned())
+    }
 }
 
 impl ReconcileArguments {
@@ -195,12 +219,8 @@ pub(crate) struct PlanArguments {
 pub(crate) struct DrainArguments {
     /// Id of the worker.
     pub(crate) worker: String,
-    /// Reason for the audit of the control plane.
-    #[arg(long, value_name = "TEXT", default_value = "operator")]
-    pub(crate) reason: String,
-    /// Requester for the audit [default: the user of this process]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) requested_by: Option<String>,
+    #[command(flatten)]
+    pub(crate) author: AuthorArguments,
     #[command(flatten)]
     pub(crate) admin: AdminArguments,
     #[command(flatten)]
@@ -337,12 +357,13 @@ Examples:
   lcm explain w-1 -o json | jq -r .plan.reason.code";
 
 const RECONCILE_EXAMPLES: &str = "\
-While a controller leads, it is requested to reconcile the worker, over its admin server. Otherwise this command takes the
-lead for the moment.
+While a controller leads, it is requested to reconcile the worker, over its admin server, and this command waits for the
+result. Otherwise this command takes the lead for the moment.
 
 Examples:
   lcm reconcile w-1 --dry-run       print what would be done
-  lcm reconcile w-1                 do it";
+  lcm reconcile w-1                 do it
+  lcm reconcile w-1 --no-wait --reason 'new image' --requested-by ada";
 
 const PLAN_EXAMPLES: &str = "\
 Workers that would stay as they are, and reports of metrics, are left out.

@@ -1,10 +1,10 @@
 //! The services that a command uses, built from the settings of the controller.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use lcm_sdk::controller::{Leader, Shutdown, leaders};
 use lcm_sdk::from_settings;
-use lcm_sdk::logging;
+use lcm_sdk::otel::{self, Traces};
 use lcm_sdk::ports::{ControlPlane, Coordination};
 use lcm_sdk::reconciler::Reconciler;
 use lcm_sdk::settings::Settings;
@@ -16,6 +16,21 @@ use crate::arguments::{AdminArguments, CallArguments};
 use crate::exit::{ExitStatus, Failure};
 use crate::output::Output;
 
+/// Name of the service in traces.
+const SERVICE: &str = "lcm";
+
+/// The traces of the command that this process runs.
+static TRACES: OnceLock<Traces> = OnceLock::new();
+
+/// Exports the traces that are left.
+pub(crate) async fn finish_traces() {
+    let Some(traces) = TRACES.get().filter(|traces| traces.is_on()).cloned() else { return };
+    let ended = tokio::task::spawn_blocking(move || traces.shutdown()).await;
+    if let Ok(Err(error)) = ended {
+        eprintln!("lcm: the last traces were not exported: {error}");
+    }
+}
+
 /// Settings and output of a command that calls services.
 pub(crate) struct Context {
     pub(crate) settings: Settings,
@@ -23,12 +38,16 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Reads the settings. Logs are off unless they are requested.
+    /// Reads the settings. Logs are off unless they are requested; traces are exported where the variables of
+    /// OpenTelemetry say so.
     pub(crate) fn new(call: &CallArguments) -> Result<Self, Failure> {
         let settings = Settings::from_env()?;
-        if call.verbose {
-            logging::init(&settings.logs)?;
-        }
+        let traces = match call.verbose {
+            true => otel::init(&settings.logs, SERVICE)?,
+            false => otel::init_without_logs(SERVICE)?,
+        };
+        // A process runs one command.
+        drop(TRACES.set(traces));
         Ok(Self { settings, output: Output::new(call.output) })
     }
 

@@ -28,7 +28,11 @@ use self::exit::Failure;
 /// output, errors and logs to standard error. Needs a multi-threaded tokio runtime.
 pub async fn run(program: &str, arguments: impl IntoIterator<Item = OsString>) -> ExitStatus {
     match parse::<Arguments>(program, arguments) {
-        Ok(parsed) => finish("lcm", execute(program, parsed.command).await),
+        Ok(parsed) => {
+            let status = finish("lcm", execute(program, parsed.command).await);
+            context::finish_traces().await;
+            status
+        }
         Err(status) => status,
     }
 }

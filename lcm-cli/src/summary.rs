@@ -39,8 +39,8 @@ pub(crate) fn rows(results: &[&ReconcileResult], unfinished: &[String], paint: P
             Cell::styled(result.outcome, outcome_style(result.outcome)),
             result.reason.to_string().into(),
         ]);
-        for report in &result.effects {
-            table.detail(report.to_string());
+        for step in result.steps() {
+            table.detail(step);
         }
     }
     for name in unfinished {
@@ -69,12 +69,18 @@ pub(crate) fn counts(sweep: &OneSweep) -> String {
     for result in &sweep.results {
         *outcomes.entry(result.outcome.as_str()).or_default() += 1;
     }
-    let changed = sweep.results.iter().filter(|result| result.from_status != result.to_status).count();
+    let moves = |result: &&ReconcileResult| result.from_status != result.to_status;
+    let changed = sweep.results.iter().filter(moves).count();
+    let writes_fields = |result: &&ReconcileResult| !moves(result) && !result.changes.is_empty();
+    let fields = match sweep.results.iter().filter(writes_fields).count() {
+        0 => String::new(),
+        count => format!(", {count} other fields only"),
+    };
     let would = if sweep.results.iter().any(|result| result.mode == Mode::DryRun) { "would change" } else { "changed" };
     let outcomes: Vec<_> = outcomes.iter().map(|(outcome, count)| format!("{count} {outcome}")).collect();
     let took = sweep.report.took.as_secs_f64();
     let workers = sweep.report.listed;
-    format!("{workers} workers in {took:.1} s: {changed} {would} status; {}\n", outcomes.join(", "))
+    format!("{workers} workers in {took:.1} s: {changed} {would} status{fields}; {}\n", outcomes.join(", "))
 }
 
 /// Returns the time of an entry of a history, and what happened: status, reason, repeats and effects.
@@ -86,10 +92,14 @@ pub(crate) fn history_entry(entry: &Value) -> (String, String) {
     let repeats = repeats.map_or(String::new(), |repeats| format!(" (and {repeats} more)"));
     let at = time::parse(&word("at")).map_or_else(|| word("at"), |at| at.format("%H:%M:%S").to_string());
     let texts = |name: &str| entry[name].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let effects: Vec<String> =
+    let mut done: Vec<String> =
         texts("effects").zip(texts("results")).map(|(effect, result)| format!(" [{effect}: {result}]")).collect();
-    let message = entry["reason"]["message"].as_str().unwrap_or_default();
-    (printable(&at).into_owned(), printable(&format!("{status}: {message}{repeats}{}", effects.concat())).into_owned())
+    let fields: Vec<&str> = entry["changes"].as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+    if !fields.is_empty() {
+        done.push(format!(" [record {}]", fields.join(", ")));
+    }
+    let message = entry["reason"]["sentence"].as_str().unwrap_or_default();
+    (printable(&at).into_owned(), printable(&format!("{status}: {message}{repeats}{}", done.concat())).into_owned())
 }
 
 fn sorted(results: &[ReconcileResult]) -> Vec<&ReconcileResult> {

@@ -96,6 +96,19 @@ pub fn init(settings: &LogSettings, service: &str) -> Result<Traces, TracesError
     Ok(traces)
 }
 
+/// Exports the traces of the process as [`init`] does, without logs.
+///
+/// # Errors
+/// Those of [`init`].
+pub fn init_without_logs(service: &str) -> Result<Traces, TracesError> {
+    let traces = Traces::from_env(service)?;
+    if let Some(layer) = traces.layer() {
+        let subscriber = tracing_subscriber::registry().with(layer);
+        tracing::subscriber::set_global_default(subscriber).map_err(|_| LoggingError::AlreadyInitialized)?;
+    }
+    Ok(traces)
+}
+
 impl Traces {
     /// Creates the exporter that the variables of OpenTelemetry describe, or one that exports nothing if they name no
     /// receiver. It needs the tokio runtime that it is called in.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -110,3 +111,20 @@ def test_color_appears_on_a_terminal_only(no_color: str, is_colored: bool) -> No
     assert ended.returncode == 0
     assert ("\x1b[32mrunning" in shown) == is_colored
     assert "w-blue" in shown
+
+
+def test_sweep_shows_a_bar_with_its_total() -> None:
+    with FakeCloud(scenario="bad-day", clock="real") as cloud:
+        cloud.inject({"kind": "latency", "seconds": 1.0}, service="ec2", operation="Describe*")
+        primary, secondary = pty.openpty()
+        environment = {**os.environ, **cloud.env, "TERM": "xterm"}
+        ended = subprocess.run(
+            [*MODULE, "plan", "-o", "name"], stdout=subprocess.PIPE, stderr=secondary, env=environment, timeout=60
+        )
+        os.close(secondary)
+        shown = os.read(primary, 65536).decode()
+        os.close(primary)
+    assert "w-" in ended.stdout.decode()
+    assert re.search(r"\d+/10 workers decided", shown), shown
+    # The line is cleared before the result is printed.
+    assert shown.rstrip().endswith("\x1b[2K"), shown

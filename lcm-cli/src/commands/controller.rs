@@ -44,8 +44,8 @@ async fn control(arguments: &ControllerArguments, settings: &Settings) -> Result
 
 async fn sweep_once(controller: &WorkerController, mode: Mode, wait_for_lead: Duration) -> Result<ExitStatus, Failure> {
     let sweep = {
-        let progress = Progress::count("workers reconciled");
-        controller.sweep_once_with(mode, wait_for_lead, move |_| progress.step()).await?
+        let progress = Progress::sweep("workers reconciled");
+        controller.sweep_once_with(mode, wait_for_lead, move |now| progress.note(now)).await?
     };
     let output = Output::new(Format::Table);
     output::print(&summary::table(&sweep, output.paint))?;

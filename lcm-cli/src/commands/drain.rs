@@ -15,9 +15,8 @@ use crate::progress::Progress;
 
 pub(crate) async fn run(arguments: &DrainArguments, operation: Operation) -> Result<ExitStatus, Failure> {
     let context = Context::new(&arguments.call)?;
-    let user = || std::env::var("USER").ok().filter(|user| !user.is_empty());
-    let requested_by = arguments.requested_by.clone().or_else(user).unwrap_or_else(|| "lcm".to_owned());
-    let request = DrainRequest { reason: arguments.reason.clone(), requested_by };
+    let (reason, requested_by) = (arguments.author.reason.clone(), arguments.author.requested_by());
+    let request = DrainRequest { reason, requested_by };
     match context.leaders().await?.is_empty() {
         true => operate(&context, &arguments.worker, operation, &request).await,
         false => request_operation(&context, arguments, operation, &request).await,
@@ -54,7 +53,7 @@ async fn operate(
 ) -> Result<ExitStatus, Failure> {
     let controller = context.controller().await?;
     let elected = {
-        let _progress = Progress::wait("waiting for the lead");
+        let _progress = Progress::wait_at_most("waiting for the lead", LEAD_PATIENCE);
         controller.elect_once(Mode::Real, LEAD_PATIENCE).await?
     };
     let reconciler = controller.reconciler().with_lease(elected.lease().clone());

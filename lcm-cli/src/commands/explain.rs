@@ -33,7 +33,7 @@ pub(crate) async fn run(arguments: &ExplainArguments) -> Result<ExitStatus, Fail
     let (explanation, report) = {
         let _progress = Progress::wait("observing");
         let worker = WorkerId::from(arguments.worker.as_str());
-        tokio::join!(reconciler.explain_now(&worker), history(&admin, &arguments.worker))
+        tokio::join!(controller.explain_now(&worker), history(&admin, &arguments.worker))
     };
     flush(&reconciler).await;
     let explanation = explanation?;
@@ -107,6 +107,9 @@ fn text(explained: &Explained, note: Option<&str>, paint: Paint) -> String {
     }
     if plan.effects.is_empty() {
         lines.field("effect", "none");
+    }
+    if !plan.changes.is_empty() {
+        lines.field("fields", &format!("would {}", plan.changes));
     }
 
     if !what_if.is_empty() {

@@ -14,9 +14,9 @@ pub(crate) async fn run(arguments: &PlanArguments) -> Result<ExitStatus, Failure
     let context = Context::new(&arguments.call)?;
     let controller = context.controller().await?;
     let sweep = {
-        let progress = Progress::count("workers decided");
+        let progress = Progress::sweep("workers decided");
         // A dry run needs no lead.
-        controller.sweep_once_with(Mode::DryRun, Duration::ZERO, move |_| progress.step()).await?
+        controller.sweep_once_with(Mode::DryRun, Duration::ZERO, move |now| progress.note(now)).await?
     };
     let changes = summary::changes(&sweep.results);
     let unfinished = &sweep.report.unfinished;

@@ -1,5 +1,8 @@
 //! `lcm reconcile`: reconciles one worker, or requests it of the leader.
 
+use std::time::{Duration, Instant};
+
+use lcm_sdk::controller::ResourceStatus;
 use lcm_sdk::reconciler::{Mode, ReconcileResult};
 use lcm_sdk::{Outcome, WorkerId};
 use serde_json::{Value, json};
@@ -12,6 +15,12 @@ use crate::output::{Paint, printable};
 use crate::progress::Progress;
 use crate::summary;
 
+/// Longest time for which the result of the controller is awaited: reconciles in front of it may take their whole timeout.
+const RESULT_PATIENCE: Duration = Duration::from_secs(120);
+
+/// Time between two looks at the controller.
+const POLL: Duration = Duration::from_millis(200);
+
 pub(crate) async fn run(arguments: &ReconcileArguments) -> Result<ExitStatus, Failure> {
     let context = Context::new(&arguments.call)?;
     let mode = arguments.mode();
@@ -20,9 +29,15 @@ pub(crate) async fn run(arguments: &ReconcileArguments) -> Result<ExitStatus, Fa
     {
         return Ok(requested);
     }
+    let (reason, requested_by) = (&arguments.author.reason, arguments.author.requested_by());
+    if mode == Mode::Real {
+        tracing::info!(
+            target: "lcm::reconcile", worker = arguments.worker, why = reason, requested_by, "reconcile requested"
+        );
+    }
     let controller = context.controller().await?;
     let elected = {
-        let _progress = Progress::wait("waiting for the lead");
+        let _progress = Progress::wait_at_most("waiting for the lead", LEAD_PATIENCE);
         controller.elect_once(mode, LEAD_PATIENCE).await?
     };
     let reconciler = controller.single_reconciler().with_lease(elected.lease().clone());
@@ -41,12 +56,52 @@ async fn request(context: &Context, arguments: &ReconcileArguments) -> Result<Op
     }
     let admin = context.admin(&arguments.admin)?;
     let (worker, path) = (&arguments.worker, ["admin", "resources", arguments.worker.as_str(), "reconcile"]);
-    let queued = request_of_leader(context, &admin, &path, worker, &json!({})).await?;
-    context.output.print(&queued, [worker], |_| {
-        let (worker, url) = (printable(worker), admin.url());
-        format!("{worker}: queued by the controller at {url}; `lcm explain {worker}` shows the result\n")
+    let body = json!({"reason": arguments.author.reason, "requested_by": arguments.author.requested_by()});
+    let queued = request_of_leader(context, &admin, &path, worker, &body).await?;
+    if arguments.no_wait {
+        context.output.print(&queued, [worker], |_| {
+            let (worker, url) = (printable(worker), admin.url());
+            format!("{worker}: queued by the controller at {url}; `lcm explain {worker}` shows the result\n")
+        })?;
+        return Ok(Some(ExitStatus::Success));
+    }
+    let ended = {
+        let _progress = Progress::wait_at_most("waiting for the controller", RESULT_PATIENCE);
+        ended(&admin, worker).await?
+    };
+    let last = &ended["last_outcome"];
+    let word = |value: &Value| printable(value.as_str().unwrap_or("unknown")).into_owned();
+    context.output.print(&ended, [worker], |paint| {
+        let (name, outcome) = (printable(worker), word(&last["outcome"]));
+        let sentence = word(&last["reason"]["sentence"]);
+        format!("{}: {outcome}: {sentence}\n  by the controller at {}\n", paint.bold(&name), admin.url())
     })?;
-    Ok(Some(ExitStatus::Success))
+    let is_retry = last["outcome"] == Outcome::Retry.as_str();
+    Ok(Some(if is_retry { ExitStatus::Retry } else { ExitStatus::Success }))
+}
+
+/// Waits until a requested reconcile has ended, and returns the state of the worker in the controller.
+async fn ended(admin: &AdminClient, worker: &str) -> Result<Value, Failure> {
+    let deadline = Instant::now() + RESULT_PATIENCE;
+    loop {
+        let state = admin.get(&["admin", "resources", worker], &[]).await;
+        let state = state.map_err(|error| {
+            let (AdminError::Unreachable(problem) | AdminError::Refused(_, problem)) = error;
+            let message = format!("worker {worker} is queued, but its result is not known: {problem}");
+            Failure::new(ExitStatus::Failure, &message)
+        })?;
+        // The request was queued before its response: a worker that neither waits nor is at work has its result.
+        let is_at_work = state["status"] == ResourceStatus::InProgress.as_str();
+        if !is_at_work && state["waiting"].is_null() && !state["last_outcome"].is_null() {
+            return Ok(state);
+        }
+        if Instant::now() >= deadline {
+            let limit = RESULT_PATIENCE.as_secs();
+            let message = format!("worker {worker} is queued, and was not reconciled within {limit} s");
+            return Err(Failure::new(ExitStatus::Retry, &message));
+        }
+        tokio::time::sleep(POLL).await;
+    }
 }
 
 /// Sends a request about a worker to the admin server of the leader.
@@ -85,8 +140,8 @@ pub(crate) fn text(result: &ReconcileResult, paint: Paint) -> String {
         summary::status_change(result),
         printable(&result.reason.to_string())
     );
-    for report in &result.effects {
-        text += &format!("  {}\n", printable(&report.to_string()));
+    for step in result.steps() {
+        text += &format!("  {}\n", printable(&step));
     }
     text + &format!("  next reconcile: {}\n", result.requeue)
 }

@@ -1017,6 +1017,7 @@ class ReconcileResult:
             Literal["after"],
             Literal["error"],
             Literal["dry_run"],
+            Literal["changes"],
         ]
     ]
 
@@ -1043,6 +1044,7 @@ class ReconcileResult:
         after: timedelta | None = None,
         error: CallFailure | None = None,
         dry_run: bool = ...,
+        changes: FrozenMap = ...,
     ) -> ReconcileResult: ...
     def __reduce__(self, /) -> tuple[Any, ...]: ...
     def __replace__(self, /, **fields: Any) -> Self: ...
@@ -1052,6 +1054,10 @@ class ReconcileResult:
     @property
     def after(self, /) -> timedelta | None:
         """Delay as a timedelta if `requeue` is `after`, else None."""
+
+    @property
+    def changes(self, /) -> FrozenMap:
+        """Other record fields that were written or are planned, by their names on the record; None clears a field."""
 
     @property
     def dry_run(self, /) -> bool:

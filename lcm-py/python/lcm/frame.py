@@ -69,8 +69,9 @@ _DECIDED = {
     "effects": "texts",
     "requeue": "text",
     "after": "duration",
+    "changes": "json",
 }
-_DECISION = {**_DECIDED, "changes": "json", "notices": "json", "counts": "texts"}
+_DECISION = {**_DECIDED, "notices": "json", "counts": "texts"}
 _RESULT = {**_DECIDED, "error_kind": "text", "error": "text", "dry_run": "switch"}
 
 _KINDS: dict[type, Mapping[str, str]] = {Worker: _WORKER, Decision: _DECISION, ReconcileResult: _RESULT}
@@ -208,11 +209,12 @@ def _decided(item: Decision | ReconcileResult) -> dict[str, Any]:
         "effects": [effect.text for effect in item.effects],
         "requeue": item.requeue,
         "after": item.after,
+        "changes": item.changes,
     }
 
 
 def _decision_row(item: Decision) -> Row:
-    return {**_decided(item), "changes": item.changes, "notices": item.notices, "counts": item.counts}
+    return {**_decided(item), "notices": item.notices, "counts": item.counts}
 
 
 _BY_TYPE: list[tuple[str, type | tuple[type, ...]]] = [

@@ -137,6 +137,8 @@ result_class! {
         error: "CallFailure | None" = None,
         /// Whether this was a dry run, in which no effect is carried out.
         dry_run: "bool" = UNSET,
+        /// Other record fields that were written or are planned, by their names on the record; None clears a field.
+        changes: "FrozenMap" = UNSET,
     }
 
     fn __str__(&self, py: Python<'_>) -> PyResult<String> {
@@ -279,6 +281,7 @@ impl ReconcileResult {
                 after,
                 result.error.as_ref().map(|failure| failure_to_python(py, failure)).transpose()?,
                 result.mode == Mode::DryRun,
+                changes_to_python(py, Some(&*result.changes))?,
             ),
         )
     }

@@ -308,7 +308,7 @@ fn replace<'py, C: ResultClass>(
 fn or_default<'py>(py: Python<'py>, field: &str, given: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
     match (given, field) {
         (Some(value), _) => Ok(value),
-        (None, "details") => frozen_map(py, &PyDict::new(py)),
+        (None, "details" | "changes") => frozen_map(py, &PyDict::new(py)),
         (None, "dry_run") => Ok(PyBool::new(py, false).to_owned().into_any()),
         (None, "result") => effect_result(py, "planned"),
         (None, _) => Ok(py.None().into_bound(py)),

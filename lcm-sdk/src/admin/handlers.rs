@@ -68,6 +68,7 @@ impl AdminState {
         self.telemetry.longest_in_status()
     }
 
+    /// Notes and logs an operation, carried out or refused.
     fn note(
         &self,
         operation: &'static str,
@@ -83,6 +84,12 @@ impl AdminState {
             refused: refused.map(str::to_owned),
             at: SystemClock.now(),
         };
+        // The list is short and in memory: the log keeps every operation with its author.
+        tracing::info!(
+            target: "lcm::admin", operation, resource = resource_id.map(|id| id.escape_debug().to_string()),
+            requested_by = %entry.requested_by.escape_debug(), why = %entry.reason.escape_debug(), refused,
+            "an operator requested {operation}"
+        );
         let mut operations = self.operations.lock();
         operations.truncate(MAX_OPERATIONS - 1);
         operations.push_front(entry);
@@ -256,15 +263,17 @@ async fn resource(State(state): SharedState, id: ResourceId) -> Response {
     }
 }
 
-async fn reconcile(State(state): SharedState, id: ResourceId) -> Response {
+async fn reconcile(State(state): SharedState, id: ResourceId, body: Bytes) -> Response {
     let Ok(Path(id)) = id else { return invalid_id() };
-    reconcile_one(&state, &id, &OperationRequest::default()).await
+    match operation_request(&body) {
+        Ok(request) => reconcile_one(&state, &id, &request).await,
+        Err(problem) => error_response(StatusCode::BAD_REQUEST, problem),
+    }
 }
 
 async fn reconcile_one(state: &AdminState, id: &str, request: &OperationRequest) -> Response {
     let (status, refused) = match state.source.trigger(id).await {
         Triggered::Queued => {
-            tracing::info!(target: "lcm::admin", resource = %id.escape_debug(), "reconcile requested");
             state.note("reconcile", Some(id), request, None);
             return (StatusCode::ACCEPTED, Json(json!({"resource_id": id, "queued": true}))).into_response();
         }
@@ -323,7 +332,6 @@ async fn trigger_reconcile(State(state): SharedState, body: Bytes) -> Response {
     for resource in state.source.resources() {
         queued += usize::from(state.source.trigger(&resource.resource_id).await == Triggered::Queued);
     }
-    tracing::info!(target: "lcm::admin", queued, "reconcile of all resources requested");
     state.note("reconcile-all", None, &operation, None);
     (StatusCode::ACCEPTED, Json(json!({"queued": queued}))).into_response()
 }
@@ -338,10 +346,7 @@ async fn resign_leadership(State(state): SharedState, body: Bytes) -> Response {
     let refused = resigned.as_ref().err().map(ToString::to_string);
     state.note("resign-leadership", None, &request, refused.as_deref());
     match resigned {
-        Ok(()) => {
-            tracing::info!(target: "lcm::admin", requested_by = %request.requested_by.escape_debug(), "resignation requested");
-            (StatusCode::ACCEPTED, Json(json!({"resigning": true}))).into_response()
-        }
+        Ok(()) => (StatusCode::ACCEPTED, Json(json!({"resigning": true}))).into_response(),
         Err(refusal) => refused_response(&refusal),
     }
 }

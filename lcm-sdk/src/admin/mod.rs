@@ -7,7 +7,7 @@
 //! | `GET /admin/stats` | counters, role, queue, watch and last sweep |
 //! | `GET /admin/resources` | state of every resource; accepts `?status=failed&limit=50` |
 //! | `GET /admin/resources/{id}` | state of one resource |
-//! | `POST /admin/resources/{id}/reconcile` | 202; the resource is reconciled at once |
+//! | `POST /admin/resources/{id}/reconcile` | 202; the resource is reconciled at once. Accepts `{"reason": …, "requested_by": …}` |
 //! | `GET /admin/events` | `{"next", "events"}`: the reconciles of all workers that changed something or went wrong; `?from=<next>` continues without a gap |
 //! | `GET /admin/workers/{id}` | `{"id", "record", "queue", "history", "known", "sessions", "sessions_error"}`: the record without secrets, the state as in `/admin/resources/{id}`, the last reconciles that changed something or went wrong, the oldest first, the instance and CML as last seen, and the sessions |
 //! | `POST /admin/workers/{id}/explain` | `{"at", "record", "observed", "plan", "what_if", "next"}`: what a reconcile would do now and why, without doing it; works on a standby as well |
@@ -55,6 +55,6 @@ pub use auth::{AdminOptions, Exposure};
 #[cfg(feature = "admin")]
 pub use server::{AdminError, AdminServer};
 pub use source::{
-    AdminSource, ControllerStats, ExternalStopStatus, LastOutcome, NotReady, Operation, OperationRequest, QueueStats,
-    Refusal, ResourceSummary, Role, SweepSummary, Triggered, Waiting, WorkerReport,
+    AdminSource, ControllerStats, ExternalStopStatus, LastOutcome, NotReady, Operation, OperationRequest,
+    OutcomeReason, QueueStats, Refusal, ResourceSummary, Role, SweepSummary, Triggered, Waiting, WorkerReport,
 };

@@ -224,6 +224,8 @@ pub struct Waiting {
     /// Why it waits: `changed`, a change was reported; `due`, its delay is over or a reconcile was requested; `resync`, a
     /// listing contained it.
     pub priority: &'static str,
+    /// Whether a reconcile was requested, by an operator or by discovery.
+    pub requested: bool,
     /// Since when.
     pub since: Timestamp,
 }
@@ -253,12 +255,19 @@ pub struct WorkerReport {
 pub struct LastOutcome {
     /// Whether it succeeded, was a no-op or has to be retried.
     pub outcome: Outcome,
-    /// Stable code of the reason.
-    pub reason_code: String,
-    /// Reason as a sentence.
-    pub reason: String,
+    /// Reason of the outcome.
+    pub reason: OutcomeReason,
     /// Time at which the reconcile ended.
     pub at: Timestamp,
+}
+
+/// Reason of the outcome of a reconcile.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OutcomeReason {
+    /// The stable code.
+    pub code: String,
+    /// The sentence, with its details.
+    pub sentence: String,
 }
 
 vocabulary! {

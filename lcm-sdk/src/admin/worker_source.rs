@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use super::source::{
-    AdminSource, ControllerStats, ExternalStopStatus, LastOutcome, NotReady, Operation, OperationRequest, QueueStats,
-    Refusal, ResourceSummary, Role, SweepSummary, Triggered, Waiting, WorkerReport,
+    AdminSource, ControllerStats, ExternalStopStatus, LastOutcome, NotReady, Operation, OperationRequest,
+    OutcomeReason, QueueStats, Refusal, ResourceSummary, Role, SweepSummary, Triggered, Waiting, WorkerReport,
 };
 use crate::controller::{self, Readiness};
 use crate::lifecycle::outcome::Outcome;
@@ -136,11 +136,7 @@ impl AdminSource for WorkerController {
     }
 
     async fn explain(&self, id: &str) -> Result<Explanation, Refusal> {
-        let mut explanation = self.reconciler().explain_now(&id.into()).await.map_err(|error| refusal(&error))?;
-        if explanation.next.at.is_none() {
-            explanation.next.at = self.resource(id).and_then(|queued| queued.next_retry_at);
-        }
-        Ok(explanation)
+        WorkerController::explain_now(self, &id.into()).await.map_err(|error| refusal(&error))
     }
 
     fn events(&self, from: u64) -> RecentEvents {
@@ -220,16 +216,20 @@ impl ClockPair {
         ResourceSummary {
             resource_id: state.resource_id.to_string(),
             status: state.status,
-            waiting: state
-                .waiting
-                .map(|(priority, since)| Waiting { priority: priority.as_str(), since: self.to_timestamp(since) }),
+            waiting: state.waiting.map(|(priority, since)| Waiting {
+                priority: priority.as_str(),
+                requested: state.is_requested,
+                since: self.to_timestamp(since),
+            }),
             retry_count: state.retry_count,
             next_retry_at: state.next_retry_at.map(|due| self.to_timestamp(due)),
             last_reconciled_at: state.last_reconciled_at.map(|at| self.to_timestamp(at)),
             last_outcome: ended.map(|(ending, at)| LastOutcome {
                 outcome: ending.outcome,
-                reason_code: ending.reason.as_str().to_owned(),
-                reason: ending.error.map_or_else(|| ending.reason.as_str().to_owned(), String::from),
+                reason: OutcomeReason {
+                    code: ending.reason.as_str().to_owned(),
+                    sentence: ending.reason.sentence(ending.error.as_deref()),
+                },
                 at: self.to_timestamp(at),
             }),
         }

@@ -62,6 +62,37 @@ impl WorkReason {
             Self::Custom(code) => code,
         }
     }
+
+    /// The reason as a sentence, with the error of the reconcile as its detail.
+    ///
+    /// ```
+    /// use lcm_sdk::ReasonCode;
+    /// use lcm_sdk::controller::WorkReason;
+    ///
+    /// let reason = WorkReason::Lifecycle(ReasonCode::ImagesUnknown);
+    /// assert_eq!(reason.sentence(None), "The AMIs could not be listed.");
+    /// assert_eq!(reason.sentence(Some("throttled")), "The AMIs could not be listed (throttled).");
+    /// ```
+    pub fn sentence(self, error: Option<&str>) -> String {
+        let sentence = match self {
+            Self::Reported(Outcome::Success) => "The reconcile succeeded.",
+            Self::Reported(Outcome::Requeue) => "The reconcile goes on later.",
+            Self::Reported(Outcome::Retry) => "The reconcile failed.",
+            Self::Reported(Outcome::Skip) => "Nothing had to be done.",
+            Self::Lifecycle(code) => code.sentence(),
+            Self::TimedOut => "The reconcile took longer than its timeout.",
+            Self::Panicked => "The reconcile panicked.",
+            Self::Unreadable => "The resource could not be read.",
+            Self::NotOwned => "Another controller leads the resource.",
+            Self::LeaseLost => "The lease ended before the reconcile began.",
+            Self::Raised => "The reconcile function raised an exception.",
+            Self::Custom(code) => &format!("The resource reports {code}."),
+        };
+        match error {
+            Some(error) => format!("{} ({error}).", sentence.trim_end_matches('.')),
+            None => sentence.to_owned(),
+        }
+    }
 }
 
 impl fmt::Display for WorkReason {

@@ -115,6 +115,11 @@ pub enum Change<T> {
 }
 
 impl Changes {
+    /// Whether no field changes.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// The changed fields under the names the record itself uses; null clears a field.
     ///
     /// `license_report` and `license_error` are not fields of the record: the control plane derives the license fields
@@ -209,6 +214,26 @@ impl Changes {
         (*drain_tries, *scaled_down_at, *launched_at, *launch_generation) = (None, None, None, None);
         (*license_attempt, *license_wait, *ec2_account_id, *ec2_region) = (None, None, None, None);
         notes
+    }
+}
+
+/// `record public_ip 203.0.113.7, launched_at 2026-02-06T08:00:00Z; clear launch_plan`. A nested value is left out.
+impl fmt::Display for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let changes = self.to_json();
+        let (cleared, set): (Vec<_>, Vec<_>) = changes.into_iter().partition(|(_, value)| value.is_null());
+        let told = |(field, value): (String, Value)| match value {
+            // They contain a fingerprint of the license token.
+            _ if field == "license_attempt" || field == "license_wait" => field,
+            Value::String(text) if !text.is_empty() => format!("{field} {text}"),
+            Value::Number(number) => format!("{field} {number}"),
+            Value::String(_) | Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => field,
+        };
+        let set: Vec<String> = set.into_iter().map(told).collect();
+        let cleared: Vec<String> = cleared.into_iter().map(|(field, _)| field).collect();
+        let parts = [("record", set), ("clear", cleared)].into_iter().filter(|(_, fields)| !fields.is_empty());
+        let parts: Vec<String> = parts.map(|(verb, fields)| format!("{verb} {}", fields.join(", "))).collect();
+        f.write_str(&parts.join("; "))
     }
 }
 

@@ -99,7 +99,7 @@ impl Patch {
 
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
-        self.status.is_none() && self.changes == Changes::default()
+        self.status.is_none() && self.changes.is_empty()
     }
 
     /// The call that carries the status change; `None` if the status stays.

@@ -342,31 +342,34 @@ pub(super) async fn persist(
         from_status: worker.status,
         to_status: to,
         effects: effect_reports(applied),
+        changes: Box::new(record.patch.changes),
         error: error.or_else(|| failure_of(&record.reason)),
         reason: record.reason,
         requeue: record.requeue,
     })
 }
 
-/// Logs one record per change of the status or the cloud. Measurements are no change.
+/// Logs one record per change of the record or the cloud. Measurements are no change.
 fn log_change(worker: &Worker, applied: &Applied, record: &Record, to: WorkerStatus) {
     let done = applied.decision.effects.iter().zip(&applied.results);
     let done: Vec<String> = done
         .filter(|(effect, result)| effect.relies_on_record() && result.is_success())
         .map(|(effect, _)| effect.to_string())
         .collect();
-    if to == worker.status && done.is_empty() {
+    let changes = &record.patch.changes;
+    if to == worker.status && done.is_empty() && changes.is_empty() {
         return;
     }
     let launched = applied.results.iter().find_map(EffectResult::instance);
-    let changed = match &record.patch.changes.ec2_instance_id {
+    let changed = match &changes.ec2_instance_id {
         Change::Set(instance) => Some(instance),
         Change::Keep | Change::Clear => None,
     };
     let instance = launched.or(changed).or(worker.ec2_instance_id.as_ref()).map(tracing::field::display);
     tracing::info!(
         target: "lcm::reconcile", worker = %worker.id, instance, from = %worker.status, %to,
-        reason = record.reason.code.as_str(), effects = done.join(", "), "{}", record.reason
+        reason = record.reason.code.as_str(), effects = done.join(", "),
+        fields = changes.to_json().keys().map(String::as_str).collect::<Vec<_>>().join(", "), "{}", record.reason
     );
 }
 

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use super::guards::Guards;
 use super::result::Mode;
-use crate::lifecycle::failure::CallFailure;
 use crate::controller::timers::Timers;
+use crate::lifecycle::failure::CallFailure;
 use crate::lifecycle::fleet::FleetView;
 use crate::lifecycle::idle::{AutoPause, IdleReport};
 use crate::lifecycle::ids::{InstanceId, WorkerId};

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::result::{Mode, ReconcileResult};
 use super::{Decided, Hints, Reconciler};
+use crate::lifecycle::backoff::Backoff;
 use crate::lifecycle::decide;
 use crate::lifecycle::decision::Decision;
 use crate::lifecycle::instance::{Image, Instance};
@@ -134,7 +135,8 @@ pub struct WhatIf {
 pub struct NextReconcile {
     /// Kind of the requeue after the planned reconcile.
     pub requeue: RequeueKind,
-    /// The same for people: `now`, `in 30 s`, `next cycle`, `after backoff`, `on change`.
+    /// The same for people: `now`, `in 30 s`, `next cycle`, `after a backoff of 1 s to 60 s`, `on change`. Where a
+    /// controller explains, a cycle is a time: `within 30 s (RECONCILE_INTERVAL)`.
     pub when: String,
     /// Earliest time of the next reconcile, as far as it is known.
     pub at: Option<Timestamp>,
@@ -160,13 +162,13 @@ impl Reconciler {
                 let observed = parts(&self.with_instance(&worker, observation.clone()).await);
                 let record = RecordSummary::from(&worker);
                 let plan = ReconcileResult::planned(&worker, decision).after(checks);
-                Explanation { at: now, record, observed, next: next(&plan, now), plan, what_if }
+                Explanation { at: now, record, observed, next: self.next(&plan, now), plan, what_if }
             }
             Err(ended) => {
                 let now = self.ports().clock.now();
                 let (observed, what_if) = (Vec::new(), Vec::new());
                 let record = RecordSummary::from(worker);
-                Explanation { at: now, record, observed, next: next(&ended, now), plan: *ended, what_if }
+                Explanation { at: now, record, observed, next: self.next(&ended, now), plan: *ended, what_if }
             }
         }
     }
@@ -182,14 +184,35 @@ impl Reconciler {
     }
 }
 
-fn next(plan: &ReconcileResult, now: Timestamp) -> NextReconcile {
-    let at = match plan.requeue {
-        Requeue::Now => Some(now),
-        Requeue::After(delay) => Some(now + delay),
-        Requeue::NextCycle | Requeue::Backoff | Requeue::OnChange => None,
-    };
-    let (requeue, when) = (plan.requeue.kind(), plan.requeue.to_string());
-    NextReconcile { requeue, when, at, awaits: awaited(plan.to_status) }
+impl Reconciler {
+    fn next(&self, plan: &ReconcileResult, now: Timestamp) -> NextReconcile {
+        let at = match plan.requeue {
+            Requeue::Now => Some(now),
+            Requeue::After(delay) => Some(now + delay),
+            Requeue::NextCycle | Requeue::Backoff | Requeue::OnChange => None,
+        };
+        let Backoff { base, max, .. } = self.policy().backoff;
+        let when = match plan.requeue {
+            Requeue::Backoff => {
+                let (least, most) = (time::spoken(base), time::spoken(max));
+                format!("after a backoff of {least} to {most} (BACKOFF_BASE, MAX_BACKOFF)")
+            }
+            Requeue::Now | Requeue::After(_) | Requeue::NextCycle | Requeue::OnChange => plan.requeue.to_string(),
+        };
+        NextReconcile { requeue: plan.requeue.kind(), when, at, awaits: awaited(plan.to_status) }
+    }
+}
+
+impl NextReconcile {
+    /// Names the time of the next cycle of a controller that polls at an interval; `None` if it does not poll.
+    pub(crate) fn in_cycles_of(&mut self, interval: Option<Duration>) {
+        if self.requeue == RequeueKind::NextCycle {
+            self.when = match interval {
+                Some(interval) => format!("within {} (RECONCILE_INTERVAL)", time::spoken(interval)),
+                None => "on change (RECONCILE_POLLING_ENABLED is false)".to_owned(),
+            };
+        }
+    }
 }
 
 /// The event that ends a status.

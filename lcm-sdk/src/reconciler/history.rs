@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::result::{Mode, ReconcileResult};
 use crate::lifecycle::effect::EffectResult;
@@ -42,6 +43,8 @@ pub struct HistoryEntry {
     pub effects: Box<[Box<str>]>,
     /// The result of each effect: `done`, `launched i-1`, `not_tried`, or `failed: ` and the failure.
     pub results: Box<[Box<str>]>,
+    /// Fields of the record besides its status that were written, by their names on the record; null cleared a field.
+    pub changes: Map<String, Value>,
     /// Duration of the latest of them, in milliseconds.
     pub duration_ms: u64,
     /// Whether nothing was changed and nothing went wrong.
@@ -55,7 +58,7 @@ pub struct HistoryReason {
     /// The stable code.
     pub code: ReasonCode,
     /// The sentence, with its details.
-    pub message: Box<str>,
+    pub sentence: Box<str>,
 }
 
 /// An entry of the histories of all workers.
@@ -81,7 +84,7 @@ pub struct RecentEvents {
 
 impl From<&Reason> for HistoryReason {
     fn from(reason: &Reason) -> Self {
-        Self { code: reason.code, message: reason.to_string().into() }
+        Self { code: reason.code, sentence: reason.to_string().into() }
     }
 }
 
@@ -97,6 +100,7 @@ impl HistoryEntry {
             reason: (&result.reason).into(),
             effects: result.effects.iter().map(|report| report.effect.to_string().into()).collect(),
             results: result.effects.iter().map(|report| told(&report.result).into()).collect(),
+            changes: result.changes.to_json(),
             duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             is_routine: result.is_routine(),
         }
@@ -106,7 +110,7 @@ impl HistoryEntry {
     fn repeats(&self, earlier: &Self) -> bool {
         let ending = |entry: &Self| (entry.outcome, entry.from_status, entry.to_status, entry.reason.code);
         let is_same = ending(self) == ending(earlier) && self.is_routine == earlier.is_routine;
-        is_same && (self.is_routine || self.effects == earlier.effects)
+        is_same && (self.is_routine || (&self.effects, &self.changes) == (&earlier.effects, &earlier.changes))
     }
 }
 
@@ -200,6 +204,7 @@ impl Entries {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lifecycle::decision::Changes;
     use crate::lifecycle::effect::Effect;
     use crate::lifecycle::outcome::Requeue;
     use crate::lifecycle::worker::Worker;
@@ -230,6 +235,21 @@ mod tests {
         let dry = ReconcileResult { mode: Mode::DryRun, ..started("w-1") };
         history.note(&dry, at(0), TOOK);
         assert!(history.0.lock().by_worker.is_empty());
+    }
+
+    #[test]
+    fn written_fields_are_no_routine() {
+        let history = History::default();
+        let changes = Changes { drain_tries: Some(2), ..Changes::default() };
+        let written = ReconcileResult {
+            changes: Box::new(changes),
+            ..result("w-1", Outcome::Success, ReasonCode::AddressChanged)
+        };
+        assert!(!written.is_routine());
+        assert_eq!(written.steps(), ["✓ record drain_tries 2"]);
+        history.note(&written, at(0), TOOK);
+        let entries = history.of(&"w-1".into());
+        assert_eq!(entries[0].changes["drain_tries"], 2);
     }
 
     #[test]

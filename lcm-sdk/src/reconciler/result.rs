@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::lifecycle::decision::Decision;
+use crate::lifecycle::decision::{Changes, Decision};
 use crate::lifecycle::effect::{Effect, EffectResult};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::WorkerId;
@@ -41,6 +41,8 @@ pub struct ReconcileResult {
     pub to_status: WorkerStatus,
     /// The effects in order, each with its result.
     pub effects: Vec<EffectReport>,
+    /// Fields of the record besides its status, by their names on the record: written, or planned in a dry run.
+    pub changes: Box<Changes>,
     /// The reason for the outcome.
     pub reason: Reason,
     /// When to reconcile this worker again.
@@ -79,7 +81,23 @@ impl ReconcileResult {
     pub fn is_routine(&self) -> bool {
         let is_fine = |result: &EffectResult| result.is_success() || *result == EffectResult::Planned;
         let is_harmless = |report: &EffectReport| !report.effect.relies_on_record() && is_fine(&report.result);
-        self.from_status == self.to_status && self.outcome != Outcome::Retry && self.effects.iter().all(is_harmless)
+        self.from_status == self.to_status
+            && self.outcome != Outcome::Retry
+            && self.changes.is_empty()
+            && self.effects.iter().all(is_harmless)
+    }
+
+    /// Everything that was or would be done, a line each: the effects in order, and then the fields of the record.
+    pub fn steps(&self) -> Vec<String> {
+        let mut steps: Vec<String> = self.effects.iter().map(ToString::to_string).collect();
+        if !self.changes.is_empty() {
+            let done = match self.mode {
+                Mode::Real => "✓",
+                Mode::DryRun => "would",
+            };
+            steps.push(format!("{done} {}", self.changes));
+        }
+        steps
     }
 
     /// A result without effects that leaves the status as it is.
@@ -91,6 +109,7 @@ impl ReconcileResult {
             from_status: worker.status,
             to_status: worker.status,
             effects: Vec::new(),
+            changes: Box::default(),
             error: failure_of(&reason),
             reason,
             requeue,
@@ -103,6 +122,7 @@ impl ReconcileResult {
         Self {
             to_status: decision.transition.map_or(worker.status, |transition| transition.to()),
             effects: decision.effects.into_iter().map(report).collect(),
+            changes: decision.changes.unwrap_or_default(),
             ..Self::unchanged(worker, Mode::DryRun, decision.outcome, decision.requeue, decision.reason)
         }
     }

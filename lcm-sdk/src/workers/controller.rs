@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use crate::controller::timers::Timers;
 use crate::controller::{
     BuildError, Controller, ControllerConfig, ElectionConfig, ElectionConfigError, ElectionHandle, HeldShard,
-    LeaderElection, LeaderLease, LeaderTerm, Readiness, Runner, ShardOwnership, Shards, Shutdown, StartupConfig,
-    SweepReport, WatchConfig, WatchState,
+    LeaderElection, LeaderLease, LeaderTerm, Polling, Readiness, Runner, ShardOwnership, Shards, Shutdown,
+    StartupConfig, SweepReport, WatchConfig, WatchState,
 };
 use crate::history::HistoryWriter;
 use crate::lifecycle::failure::CallFailure;
@@ -24,12 +24,14 @@ use crate::lifecycle::ids::WorkerId;
 use crate::lifecycle::policy::Policy;
 use crate::ports::{ControlPlane, Coordination, Ports};
 use crate::reconciler::requests::KeyRequests;
-use crate::reconciler::{CmlDefaults, Guards, Mode, ReconcileResult, Reconciler, UnsupportedPolicy};
+use crate::reconciler::{
+    CmlDefaults, Explanation, Guards, Mode, OperationError, ReconcileResult, Reconciler, UnsupportedPolicy,
+};
 use crate::resilience::ServiceStatus;
 use crate::resilience::reachability::{MonitoredControlPlane, MonitoredCoordination, Reachability};
 use crate::telemetry::Telemetry;
 use crate::workers::discovery::{Discovery, DiscoveryConfig, DiscoveryRun, DiscoveryState, DiscoveryStats};
-use crate::workers::fleet::WorkerFleet;
+use crate::workers::fleet::{SweepProgress, WorkerFleet};
 use crate::workers::metrics::MetricsLoop;
 use crate::workers::records::{RecordReports, RecordStats};
 
@@ -405,7 +407,8 @@ impl WorkerController {
         self.sweep_once_with(mode, patience, |_| {}).await
     }
 
-    /// [`WorkerController::sweep_once`] with a function that is called with the result of every reconcile as it ends.
+    /// [`WorkerController::sweep_once`] with a function that is called when the workers are listed, and with the result
+    /// of every reconcile as it ends.
     ///
     /// # Errors
     /// Those of [`WorkerController::sweep_once`].
@@ -413,20 +416,24 @@ impl WorkerController {
         &self,
         mode: Mode,
         patience: Duration,
-        on_result: impl Fn(&ReconcileResult) + Send + Sync + 'static,
+        on_progress: impl Fn(SweepProgress<'_>) + Send + Sync + 'static,
     ) -> Result<OneSweep, OneSweepError> {
         let (shutdown, telemetry) = (Shutdown::new(), self.inner.reconciler.telemetry().clone());
         let elected = self.elect_once(mode, patience).await?;
         let results = Arc::new(Mutex::new(Vec::new()));
         let (requests, prefixes) = (self.inner.requests.clone(), self.inner.config.request_prefixes.clone());
-        let fleet =
-            WorkerFleet::new(self.inner.reconciler.clone(), mode).with_requests(requests, prefixes).on_result({
-                let results = Arc::clone(&results);
-                move |result| {
-                    on_result(result);
-                    results.lock().push(result.clone());
+        let on_progress = {
+            let results = Arc::clone(&results);
+            move |progress: SweepProgress<'_>| {
+                if let SweepProgress::Reconciled(result) = &progress {
+                    results.lock().push((*result).clone());
                 }
-            });
+                on_progress(progress);
+            }
+        };
+        let fleet = WorkerFleet::new(self.inner.reconciler.clone(), mode)
+            .with_requests(requests, prefixes)
+            .on_progress(on_progress);
         let ownership = ShardOwnership::from_lease(elected.lease().clone());
         let runner =
             Runner::with_ownership(Arc::new(fleet), ownership, self.inner.config.controller.clone(), telemetry);
@@ -467,6 +474,22 @@ impl WorkerController {
                 Err(OneSweepError::NotLeader(patience))
             }
         }
+    }
+
+    /// Explains what a reconcile of a worker would do now, without doing it, and when the next one follows.
+    ///
+    /// # Errors
+    /// [`OperationError`] if the worker does not exist or its record cannot be read.
+    pub async fn explain_now(&self, worker: &WorkerId) -> Result<Explanation, OperationError> {
+        let mut explanation = self.inner.reconciler.explain_now(worker).await?;
+        let ControllerConfig { interval, polling, .. } = self.inner.config.controller;
+        explanation.next.in_cycles_of((polling == Polling::Enabled).then_some(interval));
+        if explanation.next.at.is_none() {
+            let now = (Instant::now(), self.inner.reconciler.ports().clock.now());
+            let due = self.inner.controller.resource(worker.as_str()).and_then(|queued| queued.next_retry_at);
+            explanation.next.at = due.map(|due| now.1 + due.saturating_duration_since(now.0));
+        }
+        Ok(explanation)
     }
 
     /// Current readiness and every change of it.

@@ -32,7 +32,7 @@ const ECHO_WINDOW: Duration = Duration::from_secs(2);
 pub struct WorkerFleet {
     reconciler: Reconciler,
     mode: Mode,
-    on_result: Option<OnResult>,
+    on_progress: Option<OnProgress>,
     records: Arc<RecordReports>,
     requests: Option<KeyRequests>,
     /// Prefixes whose requests are listed, because no watch reports them.
@@ -48,19 +48,35 @@ pub struct FetchedWorker {
     pub read_at: Instant,
 }
 
-/// Called with the result of every reconcile.
-type OnResult = Arc<dyn Fn(&ReconcileResult) + Send + Sync>;
+/// Progress of a sweep.
+#[derive(Debug, Clone, Copy)]
+pub enum SweepProgress<'a> {
+    /// The workers are listed: this many are reconciled.
+    Listed(usize),
+    /// A reconcile has ended.
+    Reconciled(&'a ReconcileResult),
+}
+
+/// Called with the progress of a sweep.
+type OnProgress = Arc<dyn Fn(SweepProgress<'_>) + Send + Sync>;
 
 impl WorkerFleet {
     /// The fleet of a reconciler's control plane.
     pub fn new(reconciler: Reconciler, mode: Mode) -> Self {
-        Self { reconciler, mode, on_result: None, records: Arc::default(), requests: None, listed_prefixes: Vec::new() }
+        Self {
+            reconciler,
+            mode,
+            on_progress: None,
+            records: Arc::default(),
+            requests: None,
+            listed_prefixes: Vec::new(),
+        }
     }
 
-    /// Calls a function with the result of every reconcile.
+    /// Calls a function after every listing, and with the result of every reconcile.
     #[must_use]
-    pub fn on_result(self, called: impl Fn(&ReconcileResult) + Send + Sync + 'static) -> Self {
-        Self { on_result: Some(Arc::new(called)), ..self }
+    pub fn on_progress(self, called: impl Fn(SweepProgress<'_>) + Send + Sync + 'static) -> Self {
+        Self { on_progress: Some(Arc::new(called)), ..self }
     }
 
     /// Synchronizes workers on request. The keys below the prefixes are listed together with the workers; none are where
@@ -149,6 +165,9 @@ impl Resource for WorkerFleet {
             ListScope::Everything => (Vec::new(), listing.workers),
             ListScope::Active => listing.workers.into_iter().partition(Worker::is_at_rest),
         };
+        if let Some(on_progress) = &self.on_progress {
+            on_progress(SweepProgress::Listed(active.len()));
+        }
         Ok(ResourceList {
             objects: active.into_iter().map(|worker| FetchedWorker { worker, read_at }).collect(),
             resting: resting.iter().map(|worker| worker.id.as_str().to_owned()).collect(),
@@ -174,8 +193,8 @@ impl Resource for WorkerFleet {
         if let Some(request) = sync.filter(|_| result.outcome != Outcome::Retry) {
             self.clear_sync(&read.worker.id, &request, &lease).await;
         }
-        if let Some(on_result) = &self.on_result {
-            on_result(&result);
+        if let Some(on_progress) = &self.on_progress {
+            on_progress(SweepProgress::Reconciled(&result));
         }
         WorkResult {
             outcome: result.outcome,

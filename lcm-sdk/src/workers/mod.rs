@@ -13,6 +13,6 @@ pub use discovery::{
     Discovery, DiscoveryConfig, DiscoveryReport, DiscoveryRun, DiscoveryStats, ExplainedVerdict, RegionReport,
     RegionRun, RegionStats,
 };
-pub use fleet::{FetchedWorker, WorkerFleet};
+pub use fleet::{FetchedWorker, SweepProgress, WorkerFleet};
 pub use metrics::{MetricsLoop, MetricsReport};
 pub use records::{RecordProblem, RecordStats};

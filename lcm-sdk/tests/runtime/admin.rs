@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use lcm_sdk::admin::{
     AdminOptions, AdminServer, AdminSource, ControllerStats, Exposure, ExternalStopStatus, LastOutcome, NotReady,
-    Operation, OperationRequest, QueueStats, Refusal, ResourceSummary, Role, SweepSummary, Triggered, Waiting,
+    Operation, OperationRequest, OutcomeReason, QueueStats, Refusal, ResourceSummary, Role, SweepSummary, Triggered,
+    Waiting,
 };
 use lcm_sdk::controller::{ResourceStatus, Shutdown, WatchState};
 use lcm_sdk::lifecycle::{Capabilities, Counter, Counts, ExternalStopPolicy, Support};
@@ -82,14 +83,13 @@ impl AdminSource for Controller {
         let state = |id: &str, status, retry_count| ResourceSummary {
             resource_id: id.to_owned(),
             status,
-            waiting: (id == "w-1").then(|| Waiting { priority: "due", since: timestamp() }),
+            waiting: (id == "w-1").then(|| Waiting { priority: "due", requested: true, since: timestamp() }),
             retry_count,
             next_retry_at: (retry_count > 0).then(timestamp),
             last_reconciled_at: None,
             last_outcome: (retry_count > 0).then(|| LastOutcome {
                 outcome: Outcome::Retry,
-                reason_code: "ec2_unknown".to_owned(),
-                reason: "EC2 did not respond".to_owned(),
+                reason: OutcomeReason { code: "ec2_unknown".to_owned(), sentence: "EC2 did not respond".to_owned() },
                 at: timestamp(),
             }),
         };
@@ -275,7 +275,7 @@ async fn resources_can_be_filtered_and_limited() {
         running.get("/admin/resources/w-2").await.json(),
         json!({
             "resource_id": "w-2", "status": "FAILED", "retry_count": 4, "next_retry_at": at, "last_reconciled_at": null,
-            "last_outcome": {"outcome": "retry", "reason_code": "ec2_unknown", "reason": "EC2 did not respond", "at": at},
+            "last_outcome": {"outcome": "retry", "reason": {"code": "ec2_unknown", "sentence": "EC2 did not respond"}, "at": at},
         })
     );
     assert_eq!(running.get("/admin/resources/w%2F3%20%C3%A9").await.json()["status"], "IN_PROGRESS");
@@ -444,8 +444,8 @@ async fn operations_are_listed_newest_first() {
                  "refused": null},
             ],
             "reconciles": [{
-                "resource_id": "w-2", "status": "FAILED", "outcome": "retry", "reason_code": "ec2_unknown",
-                "reason": "EC2 did not respond", "at": at,
+                "resource_id": "w-2", "status": "FAILED", "outcome": "retry", "reason": {"code": "ec2_unknown", "sentence": "EC2 did not respond"},
+                "at": at,
             }],
         })
     );
@@ -454,6 +454,13 @@ async fn operations_are_listed_newest_first() {
     }
     let listed = running.get("/admin/operations").await.json();
     assert_eq!(listed["operations"].as_array().map(Vec::len), Some(100), "the list is bounded");
+    running.send("POST", RECONCILE, "", by_alice).await;
+    let listed = running.get("/admin/operations").await.json();
+    assert_eq!(
+        (&listed["operations"][0]["requested_by"], &listed["operations"][0]["reason"]),
+        (&json!("alice"), &json!("new image"))
+    );
+    assert_eq!(running.send("POST", RECONCILE, "", r#"{"why": "x"}"#).await.status, 400);
     assert_eq!(running.get("/admin/operations?limit=x").await.status, 400);
 }
 
@@ -616,9 +623,9 @@ async fn stream_begins_with_the_whole_state() {
     assert_eq!(
         message["workers"],
         json!({
-            "w-1": {"state": "SUCCESS", "retry_count": 0, "waiting": {"priority": "due", "since": at}},
+            "w-1": {"state": "SUCCESS", "retry_count": 0, "waiting": {"priority": "due", "requested": true, "since": at}},
             "w-2": {"state": "FAILED", "retry_count": 4, "next_retry_at": at, "outcome": "retry", "at": at,
-                "reason_code": "ec2_unknown", "reason": "EC2 did not respond"},
+                "reason": {"code": "ec2_unknown", "sentence": "EC2 did not respond"}},
             "w/3 é": {"state": "IN_PROGRESS", "retry_count": 0},
         })
     );

@@ -23,7 +23,7 @@ fn command(arguments: &[&str], environment: &Environment) -> Command {
     command
 }
 
-async fn run(arguments: &[&str], environment: &Environment) -> Output {
+pub(crate) async fn run(arguments: &[&str], environment: &Environment) -> Output {
     let mut command = command(arguments, environment);
     tokio::task::spawn_blocking(move || command.output().expect("it runs")).await.expect("no panic")
 }
@@ -302,10 +302,13 @@ async fn explain_shows_why_and_what_would_change_it() {
         "The desired status is stopped",
         "if the desired status were running:",
         "waits for          EC2 to show the instance as stopped",
+        "reconcile          ",
         "no controller's admin server responds at http://127.0.0.1:1",
     ] {
         assert!(shown.contains(part), "{part} is missing:\n{shown}");
     }
+    let rests = printed(&["explain", "w-blue"], &environment).await;
+    assert!(rests.contains("within ") && rests.contains(" (RECONCILE_INTERVAL)"), "{rests}");
     let explained = json(&["explain", "w-green"], &environment).await;
     assert_eq!(explained["plan"]["to_status"], "stopping");
     assert_eq!(explained["history"], Value::Null);
@@ -320,6 +323,27 @@ async fn explain_includes_the_history_of_the_controller() {
     let (_, history) = shown.split_once("History\n").expect("a history");
     assert!(history.contains("running → stopping: The desired status is stopped"), "{shown}");
     assert_eq!(running.terminate().0, Some(0));
+}
+
+#[tokio::test]
+async fn plan_counts_a_write_of_fields_as_a_change() {
+    let (cloud, environment) = cloud(Some("drain")).await;
+    // The first sweep writes the AMI and the notes that the scenario leaves out.
+    run(&["controller", "--once"], &environment).await;
+    assert_eq!(run(&["plan", "--exit-code"], &environment).await.status.code(), Some(0));
+    let address = json!(cloud.worker("w-blue").expect("it exists").fields()["public_ip"]);
+    cloud.update_worker("w-blue", json!({"public_ip": "198.51.100.9"})).expect("updated");
+    let planned = run(&["plan", "--exit-code"], &environment).await;
+    let shown = text(&planned.stdout);
+    assert_eq!(planned.status.code(), Some(5), "{shown}");
+    let would = format!("public_ip {}", address.as_str().expect("an address"));
+    let line = shown.lines().find(|line| line.contains("would record")).expect("the fields");
+    assert!(line.contains(&would) && shown.contains("w-blue  running  "), "{shown}");
+    assert!(shown.contains("0 would change status, 1 other fields only"), "{shown}");
+    let listed = json(&["plan"], &environment).await;
+    assert_eq!((&listed[0]["changes"]["public_ip"], &listed[1]), (&address, &Value::Null));
+    let shown = printed(&["explain", "w-blue"], &environment).await;
+    assert!(shown.contains("would record") && shown.contains(&would), "{shown}");
 }
 
 #[tokio::test]
@@ -389,13 +413,27 @@ async fn license_operation_in_etcd_is_seen_without_a_controller() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reconcile_is_requested_of_the_leader() {
-    let (_cloud, environment) = cloud(Some("drain")).await;
+    let (cloud, environment) = cloud(Some("drain")).await;
     let (running, environment) = controller(&environment).await;
-    let queued = printed(&["reconcile", "w-blue"], &environment).await;
+    let done = printed(&["reconcile", "w-blue"], &environment).await;
+    assert!(done.starts_with("w-blue: success: The worker is in service."), "{done}");
+    assert!(done.contains("by the controller at http://127.0.0.1:"), "{done}");
+    let done = json(&["reconcile", "w-blue"], &environment).await;
+    assert_eq!(done["last_outcome"]["reason"]["code"], "in_service", "{done}");
+    let arguments = ["reconcile", "w-blue", "--no-wait", "--reason", "new image", "--requested-by", "ada"];
+    let queued = printed(&arguments, &environment).await;
     assert!(queued.starts_with("w-blue: queued by the controller at http://127.0.0.1:"), "{queued}");
-    assert_eq!(json(&["reconcile", "w-blue"], &environment).await, json!({"queued": true, "resource_id": "w-blue"}));
+    assert_eq!(json(&arguments, &environment).await, json!({"queued": true, "resource_id": "w-blue"}));
     assert_eq!(refused(&["reconcile", "w-9"], &environment).await.0, 6);
-    assert_eq!(running.terminate().0, Some(0));
+    let denied = json!({"service": "ec2", "operation": "Describe*", "action": {"kind": "error", "code": "UnauthorizedOperation"}});
+    cloud.inject(serde_json::from_value(denied).expect("a rule")).expect("a good rule");
+    let failed = run(&["reconcile", "w-blue"], &environment).await;
+    assert_eq!(failed.status.code(), Some(4), "{failed:?}");
+    assert!(text(&failed.stdout).contains("EC2 gave no usable answer"), "{failed:?}");
+    let (code, log) = running.terminate();
+    assert_eq!(code, Some(0));
+    let line = log.iter().find(|line| line.contains("an operator requested reconcile") && line.contains("ada"));
+    assert!(line.is_some_and(|line| line.contains("new image") && line.contains("w-blue")), "{}", log.join("\n"));
 }
 
 #[tokio::test]
@@ -599,7 +637,8 @@ async fn doctor_finds_nothing_wrong_with_the_fake_cloud() {
         "capabilities   ok",
         "etcd           ok",
         "CML            ok      2 of 2 running workers respond",
-        "clock          ok",
+        "clock          ok      as that of the control plane, within 5 s",
+        "clock          ok      as that of AWS, within 5 s",
     ] {
         assert!(table.contains(check), "{check} is missing:\n{table}");
     }
@@ -645,6 +684,9 @@ async fn doctor_names_missing_permissions() {
     let denied = json!({"service": "ec2", "operation": "Describe*", "action": {"kind": "error", "code": "UnauthorizedOperation"}});
     cloud.inject(serde_json::from_value(denied).expect("a rule")).expect("a good rule");
     finds(&environment, 1, "credentials: fail", &["UnauthorizedOperation", "ec2:Describe*"]).await;
+    for check in ["account: skipped", "regions: skipped", "subnets: skipped", "AMI owner: skipped"] {
+        finds(&environment, 1, check, &["not checked, because EC2 does not accept the credentials in us-east-1"]).await;
+    }
 }
 
 #[tokio::test]

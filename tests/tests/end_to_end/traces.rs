@@ -198,6 +198,21 @@ async fn each_reconcile_is_a_trace(#[case] protocol: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn commands_export_their_traces() {
+    let (_cloud, environment) = cloud(Some("drain")).await;
+    let (received, variables) = receiver("http/protobuf").await;
+    let environment: Environment = environment.into_iter().chain(variables).collect();
+    for arguments in [&["reconcile", "w-blue"][..], &["drain", "w-blue"], &["orphans"], &["plan", "--verbose"]] {
+        let before = received.spans().len();
+        let done = super::lcm_command::run(arguments, &environment).await;
+        assert_eq!(done.status.code(), Some(0), "{arguments:?}: {}", text(&done.stderr));
+        assert!(received.spans().len() > before, "{arguments:?} exported nothing");
+    }
+    assert!(received.spans().iter().any(|span| span.name == "reconcile"));
+    assert_eq!(received.resource()["service.name"], "lcm");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn disabled_sdk_exports_nothing() {
     let (_cloud, environment) = cloud(Some("bad-day")).await;
     let (received, variables) = receiver("http/protobuf").await;

@@ -26,6 +26,8 @@ pub(super) async fn checks(subject: &Subject<'_>) -> Vec<Check> {
         Some((region, Err(failure))) => {
             checks.push(Check::fail("credentials", format!("{region}: {failure}"), mend_call(failure)));
             // The same failure would follow for everything else.
+            let found = format!("not checked, because EC2 does not accept the credentials in {region}");
+            checks.extend(["account", "regions", "subnets", "AMI owner"].map(|check| Check::skipped(check, &found)));
             return checks;
         }
         Some((region, Ok(()))) => checks.push(Check::ok("credentials", format!("EC2 accepts them in {region}"))),

@@ -44,6 +44,8 @@ enum Verdict {
     Warn,
     /// A controller cannot do its work.
     Fail,
+    /// Not checked, because an earlier check failed.
+    Skipped,
 }
 
 impl Check {
@@ -53,6 +55,10 @@ impl Check {
 
     fn warn(check: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
         Self { check, verdict: Verdict::Warn, found: found.into(), mend: Some(mend.into()) }
+    }
+
+    fn skipped(check: &'static str, found: impl Into<String>) -> Self {
+        Self { check, verdict: Verdict::Skipped, found: found.into(), mend: None }
     }
 
     fn fail(check: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
@@ -122,6 +128,7 @@ fn table(checks: &[Check], paint: Paint) -> String {
             Verdict::Ok => ("ok", color(AnsiColor::Green)),
             Verdict::Warn => ("warn", color(AnsiColor::Yellow)),
             Verdict::Fail => ("FAIL", color(AnsiColor::Red).bold()),
+            Verdict::Skipped => ("-", Style::new().dimmed()),
         };
         table.row([check.check.into(), Cell::styled(word, style), check.found.as_str().into()]);
         if let Some(mend) = &check.mend {
