@@ -41,11 +41,14 @@ pub struct UntrustedRegion {
 #[derive(Debug, Default)]
 pub(crate) struct TrustGate {
     /// By region and configured subnet, which may differ between two policies.
-    evidence: Mutex<BTreeMap<(String, String), Arc<tokio::sync::Mutex<Evidence>>>>,
+    evidence: Mutex<BTreeMap<(String, String), SharedEvidence>>,
     distrust: Mutex<BTreeMap<String, Distrust>>,
     /// Number of untrusted regions, so that the usual reconcile takes no lock.
     untrusted_count: AtomicUsize,
 }
+
+/// The evidence of a region; its lock is held during a search, so that concurrent callers share one.
+type SharedEvidence = Arc<tokio::sync::Mutex<Evidence>>;
 
 /// The doubts about a region.
 #[derive(Debug)]

@@ -335,7 +335,7 @@ pub(crate) const ALL: &[Scenario] = &[
         },
         seconds: 160,
         is_done: |world| has_status(world, WorkerStatus::Running),
-        points: Points::OneIn(5),
+        points: Points::None,
         ..SCENARIO
     },
     Scenario {

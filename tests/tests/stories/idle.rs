@@ -331,9 +331,12 @@ async fn automatic_pause_spares_a_session_of_the_last_moment(#[values(Original, 
             assert_eq!(spared.to_status, WorkerStatus::Running);
             assert_eq!(harness.worker("w-1").await.desired_status, Some(DesiredStatus::Running));
         }
-        // The pause cannot be taken back: the session is waited for.
+        // The pause cannot be taken back, as the refused write shows: the session is waited for.
         Original => {
-            assert_eq!((spared.to_status, spared.reason.code.as_str()), (WorkerStatus::Stopping, "drain_waiting"));
+            assert_eq!((spared.to_status, spared.reason.code.as_str()), (WorkerStatus::Stopping, "not_recorded"));
+            let waiting = harness.reconcile("w-1").await;
+            assert_eq!((waiting.to_status, waiting.reason.code.as_str()), (WorkerStatus::Stopping, "drain_waiting"));
+            assert_eq!(harness.ec2_calls("StopInstances"), 0);
             harness.end_session("s-1");
             harness.reconcile_until("w-1", WorkerStatus::Stopped).await;
             assert_eq!(harness.ec2_calls("StopInstances"), 1);
