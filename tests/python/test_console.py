@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import os
@@ -16,7 +17,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import etcd3
 import pytest
 from conftest import ROOT, FakeCloud, browser_test, built_program, eventually, look, start, stop
 from lcm import palette
@@ -552,11 +552,16 @@ def test_streams_are_bounded(fake_cloud: FakeCloud) -> None:
 def test_leases_count_down_and_leaders_are_shown(page: Page) -> None:
     cloud = start("--clock", "manual")
     try:
-        environment = cloud.admin("GET", "ui/setup")["environment"]
-        host, port = environment["ETCD_ENDPOINTS"].split(":")
-        etcd = etcd3.client(host=host, port=int(port))
-        lease = etcd.lease(600)
-        etcd.put("/lcm/worker-controller/shards/4/3/leader", "controller-a", lease=lease)
+        endpoint = cloud.admin("GET", "ui/setup")["environment"]["ETCD_ENDPOINTS"]
+
+        def etcd(path: str, **fields: Any) -> Any:
+            request = urllib.request.Request(f"http://{endpoint}/v3/{path}", json.dumps(fields).encode(), method="POST")
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return json.loads(answer.readline())
+
+        lease = etcd("lease/grant", TTL=600)["ID"]
+        key, value = (base64.b64encode(text).decode() for text in (b"/lcm/x/shards/4/3/leader", b"controller-a"))
+        etcd("kv/put", key=key, value=value, lease=lease)
         show(page, cloud, "fleet")
         expect(page.locator("main")).to_contain_text("Leader of shard 3 of 4")
         expect(page.locator("main")).to_contain_text("controller-a")
@@ -564,7 +569,7 @@ def test_leases_count_down_and_leaders_are_shown(page: Page) -> None:
         expect(page.locator("main")).to_contain_text("600 of 600 s")
         cloud.advance(60)
         expect(page.locator("main")).to_contain_text("540 of 600 s")
-        lease.refresh()
+        etcd("lease/keepalive", ID=lease)
         expect(page.locator("main")).to_contain_text("600 of 600 s")
     finally:
         assert stop(cloud) == 0

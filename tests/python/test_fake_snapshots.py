@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import aetcd
 import boto3
-import etcd3
 import pytest
 from conftest import AdminError, eventually, fake_cloud_binary, start, stop
 from conftest import FakeCloud as Command
@@ -26,9 +27,9 @@ def ec2(cloud: FakeCloud) -> Any:
     )
 
 
-def etcd(cloud: FakeCloud) -> Any:
+def etcd(cloud: FakeCloud) -> aetcd.Client:
     host, port = cloud.endpoints["etcd_endpoint"].split(":")
-    return etcd3.client(host=host, port=int(port))
+    return aetcd.Client(host=host, port=int(port))
 
 
 def test_same_actions_after_a_restore_have_the_same_results() -> None:
@@ -54,7 +55,12 @@ def test_real_clients_go_on_with_a_restored_cloud(tmp_path: Path) -> None:
     with FakeCloud() as cloud:
         instance = cloud.run(tags={"team": "blue"}).id
         cloud.advance(60)
-        etcd(cloud).put("/app/name", "blue", lease=etcd(cloud).lease(3600))
+
+        async def write() -> None:
+            async with etcd(cloud) as client:
+                await client.put(b"/app/name", b"blue", lease=await client.lease(3600))
+
+        asyncio.run(write())
         cloud.snapshot().save(file)
     with FakeCloud(restore=file) as other:
         client = ec2(other)
@@ -66,9 +72,14 @@ def test_real_clients_go_on_with_a_restored_cloud(tmp_path: Path) -> None:
         other.advance(60)
         [reservation] = client.describe_instances(InstanceIds=[instance])["Reservations"]
         assert reservation["Instances"][0]["State"]["Name"] == "stopped"
-        value, meta = etcd(other).get("/app/name")
-        assert value == b"blue" and meta.lease_id != 0
-        assert etcd(other).put("/app/name", "green") is not None
+
+        async def read() -> None:
+            async with etcd(other) as client:
+                found = await client.get(b"/app/name")
+                assert found is not None and found.value == b"blue" and found.lease != 0
+                await client.put(b"/app/name", b"green")
+
+        asyncio.run(read())
         assert [one["secret"] for one in other.masked] == ["passwords of CML users"]
 
 

@@ -63,7 +63,7 @@ pub struct Ec2 {
     pub(super) changed: Vec<InstanceChange>,
     /// Interruptions and events by the time at which they are due, with the region and the instance.
     #[serde(deserialize_with = "due_in_known_regions")]
-    pub(super) due: BTreeSet<(DateTime<Utc>, RegionName, u64)>,
+    pub(super) due: BTreeSet<Due>,
     /// Names of instance profiles that do not exist; IAM is not modeled, so that all others do.
     pub(super) missing_profiles: BTreeSet<String>,
     /// Accounts beside the default account.
@@ -98,6 +98,9 @@ pub struct Region {
     gone: VecDeque<(DateTime<Utc>, Arc<Instance>)>,
 }
 
+/// Time, region and position of an instance to which something happens then.
+type Due = (DateTime<Utc>, RegionName, u64);
+
 /// Number of removed instances that a region remembers.
 const MAX_GONE: usize = 256;
 
@@ -117,9 +120,7 @@ mod by_name {
     }
 }
 
-fn due_in_known_regions<'de, D: serde::Deserializer<'de>>(
-    from: D,
-) -> Result<BTreeSet<(DateTime<Utc>, RegionName, u64)>, D::Error> {
+fn due_in_known_regions<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeSet<Due>, D::Error> {
     let all = <Vec<(DateTime<Utc>, String, u64)> as serde::Deserialize>::deserialize(from)?;
     let known = |(at, name, sequence): (DateTime<Utc>, String, u64)| {
         let region = region_named(&name);
