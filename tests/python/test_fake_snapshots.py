@@ -39,7 +39,7 @@ def test_same_actions_after_a_restore_have_the_same_results() -> None:
 
         def history() -> tuple[Any, ...]:
             launched = cloud.run(tags={"Name": "green"})
-            cloud.add_worker("w-1")
+            cloud.add_worker(id="w-1", status="running")
             cloud.advance(90)
             cloud.stop_instance("green")
             return launched.id, cloud.now, [(seen.id, seen.state) for seen in cloud.instances()], cloud.audit()
