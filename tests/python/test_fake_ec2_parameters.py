@@ -237,10 +237,11 @@ def test_volume_comes_from_the_snapshot_of_an_image(fake_cloud: FakeCloud) -> No
     assert [one["Size"] for one in volumes if one["SnapshotId"] == snapshot] == [64]
     assert ec2.create_volume(AvailabilityZone="us-east-1a", SnapshotId=snapshot)["Size"] == 64
     for unknown, code in [("snap-0123456789abcdef0", "InvalidSnapshot.NotFound"), ("x", "InvalidSnapshotID.Malformed")]:
-        for call, arguments in [
+        calls: list[tuple[Any, dict[str, Any]]] = [
             (fake_cloud.launch, {"BlockDeviceMappings": [{"DeviceName": "/dev/sdb", "Ebs": {"SnapshotId": unknown}}]}),
             (ec2.create_volume, {"AvailabilityZone": "us-east-1a", "SnapshotId": unknown}),
-        ]:
+        ]
+        for call, arguments in calls:
             with pytest.raises(ClientError) as raised:
                 call(**arguments)
             assert raised.value.response["Error"]["Code"] == code
@@ -265,7 +266,7 @@ def test_launches_and_descriptions_know_the_same_instance_types(fake_cloud: Fake
 
 def test_capacity_of_an_unknown_type_or_zone_is_refused(fake_cloud: FakeCloud) -> None:
     for more, hint in [
-        ({"instance_type": "m5nz.metal"}, "Did you mean 'm5zn.metal'?"),
+        ({"instance_type": "m5zn.metl"}, "Did you mean 'm5zn.metal'?"),
         ({"availability_zone": "us-east-1d"}, "accepted: us-east-1a, us-east-1b, us-east-1c"),
     ]:
         with pytest.raises(AdminError, match=re.escape(hint)):

@@ -272,10 +272,10 @@ mod tests {
         for known in ["t2.micro", "t3.nano", "m1.small", "m5.large", "c5.18xlarge", "z1d.metal", "m7i-flex.large"] {
             assert!(checked_type(known).is_ok(), "{known}");
         }
-        let error = checked_type("m5nz.metal").expect_err("a typo");
+        let error = checked_type("m5zn.metl").expect_err("a typo");
         assert_eq!(
             (&*error.code, &*error.message),
-            ("InvalidParameterValue", "Invalid value 'm5nz.metal' for InstanceType. Did you mean 'm5zn.metal'?")
+            ("InvalidParameterValue", "Invalid value 'm5zn.metl' for InstanceType. Did you mean 'm5zn.metal'?")
         );
         assert!(checked_type("big").is_err() && checked_type("c5.8xlarge").is_err());
     }
