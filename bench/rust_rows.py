@@ -107,6 +107,32 @@ def memory(quick: bool) -> list[Row]:
     ]
 
 
+def recording(quick: bool) -> list[Row]:
+    found = {line["who"]: line for line in bench("recording", quick=quick)}
+    off = found["off"]["processor_ns"]
+    rows = []
+    for who, what in (("changes", "changes only"), ("sample", "and one in a hundred of the others")):
+        ours = found[who]["processor_ns"]
+        more = statistics.median(ours) / statistics.median(off) - 1
+        rows.append(
+            Row(
+                f"no-op reconcile in memory while recording {what}", "ns", Sample.from_turns(ours),
+                Sample.from_turns(off), "the same without a recording", 1 / (1 + more), "≤ 5 % more", more <= 0.05,
+                f"{more * 100:.1f} % more processor time, all threads together",
+            )
+        )  # fmt: skip
+    rates = [1e9 / turn for turn in found["replay"]["processor_ns"]]
+    replayed = Sample.from_turns(rates)
+    rows.append(
+        Row(
+            "decisions replayed per second of one core, from the file of a day", "/s", replayed, None, "none", None,
+            "≥ 500,000", replayed.median >= 500_000,
+            f"{found['replay']['size']:,} recorded reconciles of 500 workers: changes, one in a hundred of the others",
+        )
+    )  # fmt: skip
+    return rows
+
+
 def watch(quick: bool) -> list[Row]:
     found = [one for _ in range(1 if quick else 5) for one in bench("watch", quick=quick)]
     ours, etcd = ([one[who]["p99"] for one in found] for who in ("ours", "etcd"))
@@ -191,6 +217,7 @@ def failover(quick: bool) -> list[Row]:
 BENCHES = [
     Bench("lifecycle", "decisions in Rust, next to plain Python", lifecycle),
     Bench("controller", "no-op reconciles, next to kube-runtime", controller),
+    Bench("recording", "cost of a recording of a no-op sweep, and of a replay", recording),
     Bench("memory", "memory per tracked resource, next to kube-runtime", memory),
     Bench("watch", "change to reconcile, next to the etcd client's watch", watch),
     Bench("etcd", "the fake etcd, next to a real one", etcd),

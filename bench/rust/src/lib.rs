@@ -5,6 +5,7 @@
 //! |---|---|
 //! | cost of a decision | [`decide`] |
 //! | cost of a controller | [`reconciles`] and [`memory`], over the [`controllers`] |
+//! | cost of a recording and its replay | [`recording`] |
 //! | delay from a change to its reconcile | [`watch`] |
 //! | throughput of the fake etcd | [`etcd`], on [`servers`] |
 //! | time to the next leader | [`failover`] |
@@ -16,6 +17,7 @@ pub mod failover;
 pub mod measure;
 pub mod memory;
 pub mod reconciles;
+pub mod recording;
 pub mod servers;
 pub mod watch;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use lcm_bench::etcd::{Call, Effort};
-use lcm_bench::{Error, decide, etcd, failover, reconciles, watch};
+use lcm_bench::{Error, decide, etcd, failover, reconciles, recording, watch};
 
 /// Benchmarks LCM next to its Rust alternatives; prints one line of JSON per measurement.
 #[derive(Debug, Parser)]
@@ -22,6 +22,8 @@ enum Bench {
     Decide,
     /// Cost of a no-op reconcile, next to kube-runtime.
     Controller,
+    /// Cost of a recording of a no-op sweep, and of a replay.
+    Recording,
     /// Delay from a change to its reconcile, next to the etcd client's watch.
     Watch,
     /// Throughput of the fake etcd, next to a real one.
@@ -48,6 +50,7 @@ fn main() -> Result<(), Error> {
         Bench::Decide => decide::run(std::io::stdin().lock(), if quick { 2 } else { 100 })?,
         Bench::Controller if quick => reconciles::run(&[1_000, 10_000, 100_000], 2)?,
         Bench::Controller => reconciles::run(&[1_000, 10_000, 100_000], 9)?,
+        Bench::Recording => on_one_core()?.block_on(recording::run(if quick { 5 } else { 51 }))?,
         Bench::Watch => {
             let writes = if quick { 1_000 } else { 5_000 };
             on_all_cores()?.block_on(watch::run(10_000, writes, Duration::from_millis(3)))?;
