@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
-use lcm_sdk::WorkerStatus;
+use lcm_sdk::lifecycle::{ReasonCode, time};
 use lcm_sdk::reconciler::Mode;
+use lcm_sdk::{Timestamp, WorkerStatus};
 
 use crate::output::Format;
 
@@ -157,6 +158,10 @@ pub(crate) struct WorkersArguments {
 pub(crate) struct ExplainArguments {
     /// Id of the worker.
     pub(crate) worker: String,
+    /// Explain the status at this time instead: the reconciles that led to it, from the files in LCM_HISTORY_DIR, else
+    /// from the controller.
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub(crate) at: Option<Timestamp>,
     #[command(flatten)]
     pub(crate) admin: AdminArguments,
     #[command(flatten)]
@@ -287,14 +292,21 @@ pub(crate) struct SimulateArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArguments {
-    /// File or directory that LCM_HISTORY_DIR named.
-    pub(crate) history: PathBuf,
+    /// Files, or directories that LCM_HISTORY_DIR named.
+    #[arg(required = true)]
+    pub(crate) history: Vec<PathBuf>,
     /// YAML file with fields of the policy that replace the recorded ones; times in seconds.
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
-    /// Exit with 0 although decisions differ.
+    /// Exit with 0 although decisions differ, whichever they are.
     #[arg(long)]
     pub(crate) expect_changes: bool,
+    /// Reason code of the recorded or of the new decision of differences that are expected. Can be repeated.
+    #[arg(long, value_name = "CODE", value_parser = reason)]
+    pub(crate) expect_reason: Vec<ReasonCode>,
+    /// Worker whose differences are expected. Can be repeated.
+    #[arg(long, value_name = "WORKER")]
+    pub(crate) expect_worker: Vec<String>,
     /// Format of the output.
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
@@ -305,6 +317,17 @@ pub(crate) struct SettingsArguments {
     /// Format of the output.
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
+}
+
+/// Reads a time.
+fn moment(text: &str) -> Result<Timestamp, String> {
+    time::parse(text).ok_or_else(|| "expected a time such as 2026-02-06T08:00:00Z; UTC without an offset".to_owned())
+}
+
+/// Reads a reason code.
+fn reason(code: &str) -> Result<ReasonCode, String> {
+    let known = ReasonCode::ALL.iter().copied().find(|known| known.as_str() == code);
+    known.ok_or_else(|| "this version has no such reason code; docs/reference/reasons.md lists all".to_owned())
 }
 
 /// Time for which a command waits for the lead where no controller leads.
@@ -354,6 +377,7 @@ reached.
 
 Examples:
   lcm explain w-1
+  lcm explain w-1 --at 2026-02-06T08:00:00Z    what led to the status at that time
   lcm explain w-1 -o json | jq -r .plan.reason.code";
 
 const RECONCILE_EXAMPLES: &str = "\
@@ -434,7 +458,9 @@ Exit code 5 if a decision differs or cannot be made again, for upgrades and chan
 
 Examples:
   lcm replay history/               this version against the one that recorded
+  lcm replay history/ --policy new.yaml --expect-reason external_stop --expect-worker w-7
   lcm replay history/ --policy new.yaml --expect-changes
+  lcm replay /var/lib/lcm-a /var/lib/lcm-b
   lcm replay history/ -o name       ids of the workers with differences";
 
 const SETTINGS_EXAMPLES: &str = "\

@@ -27,6 +27,7 @@ export function mount(root, [id]) {
   const actions = h("div.actions");
   const left = h("div.column");
   const timeline = h("ol.timeline", { "aria-label": "Timeline" });
+  const asOf = h("input", { type: "datetime-local", step: 1, "aria-label": "Explain the status at", title: "In UTC: shows what led to the status at this time, from the recording of the controller if there is one", onchange: (event) => explainAt(event.target.value) });
   const forecast = h("div.forecast", { "aria-live": "polite" });
   const kinds = isFake ? [["", "Everything"], ["record", "Record"], ["request", "Requests"], ["audit", "Audit and events"]] : [["", "Everything"], ["change", "Changes only"], ["failure", "Failures only"]];
   fill(root,
@@ -35,12 +36,13 @@ export function mount(root, [id]) {
     h("div.lane-box", null, lane),
     forecast,
     h("div.columns", null, left, h("section.card", { "aria-label": "Timeline" },
-      h("div.controls", null, h("h2", null, "Timeline"), h("span.grow"), select(kinds, filters.kind, (value) => { filters.kind = value; showTimeline(); }, { "aria-label": "Entries shown" })),
+      h("div.controls", null, h("h2", null, "Timeline"), h("span.grow"), select(kinds, filters.kind, (value) => { filters.kind = value; showTimeline(); }, { "aria-label": "Entries shown" }), !isFake && asOf),
       timeline)));
 
   let detail = null;
   let missing = "";
   let instanceButtons = null;
+  let past = null;
   let seen = "";
   let offered = "";
   let due = 0;
@@ -140,6 +142,21 @@ export function mount(root, [id]) {
     ];
   }
 
+  async function explainAt(value) {
+    past = value ? { entries: [], nothing: "Reading" } : null;
+    const asked = past;
+    showTimeline();
+    if (!asked) return;
+    try {
+      const { source, steps } = await get(`${path}/history?at=${encodeURIComponent(new Date(`${value}Z`).toISOString())}`);
+      asked.entries = steps.map(historyEntry).reverse();
+      asked.nothing = source === "recording" ? "Nothing was recorded up to this time." : "This controller knows of nothing up to this time, and keeps no recording.";
+    } catch (error) {
+      asked.nothing = error.message;
+    }
+    if (past === asked) showTimeline();
+  }
+
   async function explain() {
     fill(forecast, h("p.empty", null, "Asking the controller"));
     try {
@@ -219,8 +236,9 @@ export function mount(root, [id]) {
   }
 
   function showTimeline() {
-    const entries = (isFake ? fakeTimeline() : controllerTimeline()).filter((entry) => !filters.kind || entry.kinds.includes(filters.kind));
-    const key = JSON.stringify(entries.map((entry) => [entry.at, entry.title, entry.count]));
+    const entries = (past?.entries ?? (isFake ? fakeTimeline() : controllerTimeline())).filter((entry) => !filters.kind || entry.kinds.includes(filters.kind));
+    const nothing = past ? past.nothing : detail ? "Nothing has happened yet." : missing || "Loading";
+    const key = JSON.stringify([nothing, entries.map((entry) => [entry.at, entry.title, entry.count])]);
     if (timeline.dataset.key === key) return;
     timeline.dataset.key = key;
     const open = new Set([...timeline.querySelectorAll("details[open]")].map((one) => one.dataset.at));
@@ -228,7 +246,7 @@ export function mount(root, [id]) {
       h("time", { title: dateTime(entry.at) }, clockTime(entry.at)),
       h("div", null, h("div.entry", null, entry.title, entry.count > 1 && h("span.dim", null, ` ×${entry.count}`)), entry.detail && h("div.dim", null, entry.detail),
         entry.more && h("details", { "data-at": String(entry.at), open: open.has(String(entry.at)) }, h("summary", null, "Details"), entry.more)))),
-    entries.length === 0 && h("li.empty", null, detail ? "Nothing has happened yet." : missing || "Loading"));
+    entries.length === 0 && h("li.empty", null, nothing));
   }
 
   function fakeTimeline() {
@@ -314,6 +332,8 @@ function historyEntry(one) {
     detail: one.reason?.sentence,
     count: (one.repeats ?? 0) + 1,
     more: h("div", null, facts([["outcome", one.outcome], ["first", one.repeats > 0 && dateTime(one.at)], ["took", one.duration_ms !== undefined && `${Math.round(one.duration_ms)} ms`],
+      ["requested by", one.requested_by],
+      ["observed", one.observed?.length > 0 && h("ul.plain", null, one.observed.map((part) => h("li", null, h("span.dim", null, `${queryText(part.query)}: `), part.found)))],
       ["effects", effects.length > 0 && h("ol.plain", null, effects.map((effect) => h("li", null, text(effect))))],
       ["results", results.length > 0 && h("ol.plain", null, results.map((result) => h("li", null, text(result))))],
       ["fields", fieldsOf(fields)]])),

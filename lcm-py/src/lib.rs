@@ -71,13 +71,13 @@ mod _lcm {
     #[pymodule_export]
     use crate::reconcile::{explain, reconcile, reconcile_now, start_explain, start_reconcile, start_reconcile_now};
     #[pymodule_export]
-    use crate::replay::replay;
+    use crate::replay::{replay, why};
     #[pymodule_export]
     use crate::resources::ResourceController;
     #[pymodule_export]
     use crate::results::{
         Comparison, Decision, Difference, DiscoveryReport, Effect, Explanation, Figures, OrphanReport, Patch, Reason,
-        ReconcileResult, RegionReport, Replay, Step, SweepReport, Transition, Verdict,
+        ReconcileResult, RecordedStep, RegionReport, Replay, Step, SweepReport, Transition, Verdict,
     };
     #[pymodule_export]
     use crate::runtime::Task;

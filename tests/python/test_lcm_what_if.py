@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import lcm
@@ -87,6 +89,54 @@ def test_history_of_a_reconcile_is_replayed(fake_cloud: FakeCloud, tmp_path: Pat
         "drift",
         "external_stop",
     )
+
+
+def test_recording_tells_why_a_worker_has_its_status(fake_cloud: FakeCloud, tmp_path: Path) -> None:
+    instance = fake_cloud.run()
+    fake_cloud.advance(60)
+    fake_cloud.add_worker(id="w-1", status="running", desired_status="running", ec2_instance_id=instance.id)
+    fake_cloud.stop_instance(instance.id)
+    fake_cloud.advance(60)
+    clients = fake_cloud.clients({"LCM_HISTORY_DIR": str(tmp_path)})
+    for _ in range(2):
+        lcm.reconcile_now("w-1", clients=clients)
+        fake_cloud.advance(60)
+    recording = lcm.Recording(tmp_path)
+    [started] = recording.why("w-1")
+    assert (started.from_status, started.to_status, started.reason) == ("stopped", "starting", "start_requested")
+    assert started.observed["instance"].startswith(f"{instance.id} is stopped")
+    assert started.effects == (f"start_instance {instance.id}",)
+    assert started.results == ("done",)
+    assert started.requested_by is None
+    [stopped] = recording.why("w-1", started.at - timedelta(microseconds=1))
+    assert (stopped.to_status, stopped.reason) == ("stopped", "drift")
+    assert recording.why("w-2") == ()
+    assert recording.replay().is_same
+    with pytest.raises(ValueError, match="expected a time with a zone"):
+        recording.why("w-1", datetime(2026, 2, 6))
+
+
+def test_several_histories_are_replayed_together(fake_cloud: FakeCloud, tmp_path: Path) -> None:
+    for name in "ab":
+        worker = fake_cloud.add_worker(id=f"w-{name}", status="stopped")
+        lcm.reconcile(worker, clients=fake_cloud.clients({"LCM_HISTORY_DIR": str(tmp_path / name)}))
+    replayed = lcm.replay(tmp_path / "a", tmp_path / "b")
+    assert (replayed.decisions, dict(replayed.by_worker), replayed.warnings) == (2, {}, ())
+
+
+def test_history_is_complete_when_the_interpreter_exits(fake_cloud: FakeCloud, tmp_path: Path) -> None:
+    """Without a flush, a close or the end of a `with`: an exit writes the queue."""
+    for number in range(20):
+        fake_cloud.add_worker(id=f"w-{number}", status="stopped")
+    program = f"""
+import lcm, sys
+clients = lcm.Clients({{**{fake_cloud.env!r}, "LCM_HISTORY_DIR": {str(tmp_path)!r}, "LCM_HISTORY_SAMPLE": "1"}})
+for number in range(20):
+    lcm.reconcile_now(f"w-{{number}}", clients=clients)
+sys.exit(0)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    assert lcm.replay(tmp_path).decisions == 20
 
 
 def test_policy_object_replaces_the_recorded_one(fake_cloud: FakeCloud, tmp_path: Path) -> None:

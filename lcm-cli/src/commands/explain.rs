@@ -1,5 +1,7 @@
 //! `lcm explain`: what a reconcile of one worker would do now, and why.
 
+use lcm_sdk::chrono::SecondsFormat;
+use lcm_sdk::history::{HistoryReader, why};
 use lcm_sdk::lifecycle::time;
 use lcm_sdk::reconciler::Explanation;
 use lcm_sdk::{Timestamp, WorkerId};
@@ -28,6 +30,9 @@ struct Explained {
 pub(crate) async fn run(arguments: &ExplainArguments) -> Result<ExitStatus, Failure> {
     let context = Context::new(&arguments.call)?;
     let admin = context.admin(&arguments.admin)?;
+    if let Some(at) = arguments.at {
+        return explain_at(&context, &admin, &arguments.worker, at).await;
+    }
     let controller = context.controller().await?;
     let reconciler = controller.single_reconciler();
     let (explanation, report) = {
@@ -46,6 +51,68 @@ pub(crate) async fn run(arguments: &ExplainArguments) -> Result<ExitStatus, Fail
     let id = explained.explanation.record.id.clone();
     context.output.print(&explained, [id], |paint| text(&explained, note.as_deref(), paint))?;
     Ok(ExitStatus::Success)
+}
+
+/// Explains the status at a time: from the recording if the settings name one, else as the controller remembers.
+async fn explain_at(
+    context: &Context,
+    admin: &AdminClient,
+    worker: &str,
+    at: Timestamp,
+) -> Result<ExitStatus, Failure> {
+    let (source, steps) = match &context.settings.history.history_dir {
+        Some(directory) => {
+            let read = HistoryReader::open(directory).and_then(|reader| why(reader, &worker.into(), at));
+            let steps = read.map_err(|error| Failure::new(ExitStatus::Failure, &error))?;
+            ("recording".into(), serde_json::to_value(steps).unwrap_or_default())
+        }
+        None => {
+            let query = [("at", at.to_rfc3339())];
+            let mut answer = admin.get(&["admin", "workers", worker, "history"], &query).await.map_err(|error| {
+                let (AdminError::Unreachable(problem) | AdminError::Refused(_, problem)) = error;
+                let problem = format!("{problem}; without a controller, LCM_HISTORY_DIR names the recording");
+                Failure::new(ExitStatus::Failure, &problem)
+            })?;
+            (answer["source"].take(), answer["steps"].take())
+        }
+    };
+    let explained = ExplainedAt { worker_id: worker, at, source, steps };
+    context.output.print(&explained, [worker.to_owned()], |paint| text_at(&explained, paint))?;
+    Ok(ExitStatus::Success)
+}
+
+/// The reconciles that led to the status of a worker at a time.
+#[derive(Serialize)]
+struct ExplainedAt<'a> {
+    worker_id: &'a str,
+    at: Timestamp,
+    /// `recording` or `memory`.
+    source: Value,
+    steps: Value,
+}
+
+fn text_at(explained: &ExplainedAt<'_>, paint: Paint) -> String {
+    let ExplainedAt { worker_id, at, steps, .. } = explained;
+    let mut lines = Lines { text: String::new(), paint };
+    let steps = steps.as_array().map(Vec::as_slice).unwrap_or_default();
+    let at = at.to_rfc3339_opts(SecondsFormat::Secs, true);
+    let status = steps.last().and_then(|step| step["to_status"].as_str());
+    lines.head(&match status {
+        Some(status) => format!("{}  {} at {at}", paint.bold(&printable(worker_id)), printable(status)),
+        None => format!("{}  nothing is known up to {at}", paint.bold(&printable(worker_id))),
+    });
+    for step in steps {
+        let time = step["at"].as_str().unwrap_or_default();
+        let (_, happened) = summary::history_entry(step);
+        let operator = step["requested_by"].as_str().map(|by| format!(" (requested by {by})")).unwrap_or_default();
+        lines.line(&format!("{}  {happened}{}", paint.dim(&printable(time)), printable(&operator)));
+        for part in step["observed"].as_array().into_iter().flatten() {
+            let word = |name: &str| part[name].as_str().unwrap_or_default();
+            let observed = format!("{}: {}", word("query").replace('_', " "), word("found"));
+            lines.line(&format!("  {}", paint.dim(&printable(&observed))));
+        }
+    }
+    lines.text
 }
 
 /// Reads what the running controller knows about a worker, or returns why it is not known.

@@ -25,6 +25,7 @@ from lcm._lcm import (
     OrphanReport,
     Reason,
     ReconcileResult,
+    RecordedStep,
     RegionReport,
     Replay,
     Step,
@@ -107,7 +108,7 @@ if TYPE_CHECKING:
     from lcm.values import ABSENT, Absent, FrozenMap, Secret
     from lcm.versions import __version__ as __version__
     from lcm.versions import show_versions
-    from lcm.what_if import compare, replay, simulate
+    from lcm.what_if import Recording, compare, replay, simulate
 else:
     # Imported on first access: dataclasses and asyncio take longer to import than a worker takes to reconcile.
     _HOMES = {
@@ -128,7 +129,7 @@ else:
         "policy": "Backoff OrphanPolicy Policy RegionConfig ScaleDownPolicy",
         "values": "ABSENT Absent FrozenMap Secret",
         "versions": "__version__ show_versions",
-        "what_if": "compare replay simulate",
+        "what_if": "Recording compare replay simulate",
     }
     _LATER = {name: home for home, names in _HOMES.items() for name in names.split()}
     # Names before 0.1.0, with those that replace them.
@@ -208,6 +209,8 @@ __all__ = [
     "ReasonCode",
     "ReconcileResult",
     "RecordWarning",
+    "RecordedStep",
+    "Recording",
     "RegionConfig",
     "RegionReport",
     "Replay",

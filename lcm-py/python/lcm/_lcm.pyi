@@ -34,6 +34,7 @@ __all__ = [
     "Policy",
     "Reason",
     "ReconcileResult",
+    "RecordedStep",
     "RegionReport",
     "Replay",
     "ResourceController",
@@ -70,6 +71,7 @@ __all__ = [
     "start_reconcile",
     "start_reconcile_now",
     "transitions",
+    "why",
     "worker_controller_command",
 ]
 METRICS_CONTENT_TYPE: Final[str]
@@ -1108,6 +1110,123 @@ class ReconcileResult:
         """Id of the worker."""
 
 @final
+class RecordedStep:
+    """A recorded reconcile of a worker, or several in a row that ended the same."""
+
+    __match_args__: Final[
+        tuple[
+            Literal["at"],
+            Literal["last_at"],
+            Literal["repeats"],
+            Literal["worker_id"],
+            Literal["outcome"],
+            Literal["from_status"],
+            Literal["to_status"],
+            Literal["reason"],
+            Literal["sentence"],
+            Literal["requested_by"],
+            Literal["observed"],
+            Literal["effects"],
+            Literal["results"],
+            Literal["text"],
+        ]
+    ]
+
+    def __eq__(self, other: object, /) -> bool: ...
+    @classmethod
+    def __get_pydantic_core_schema__(cls, /, _source: Any, handler: Any) -> Any:
+        """Describes the class to pydantic, so that a model can hold it and a route can return it."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, /, schema: Any, handler: Any) -> Any:
+        """Describes the JSON form to pydantic."""
+
+    def __hash__(self, /) -> int: ...
+    def __new__(
+        cls,
+        /,
+        at: datetime,
+        last_at: datetime,
+        repeats: int,
+        worker_id: str,
+        outcome: Outcome,
+        from_status: WorkerStatus,
+        to_status: WorkerStatus,
+        reason: str,
+        sentence: str,
+        requested_by: str | None,
+        observed: Mapping[str, str],
+        effects: tuple[str, ...],
+        results: tuple[str, ...],
+        text: str,
+    ) -> RecordedStep: ...
+    def __reduce__(self, /) -> tuple[Any, ...]: ...
+    def __replace__(self, /, **fields: Any) -> Self: ...
+    def __repr__(self, /) -> str: ...
+    def __str__(self, /) -> str: ...
+    @property
+    def at(self, /) -> datetime:
+        """The time of the decision; of several, the first."""
+
+    @property
+    def effects(self, /) -> tuple[str, ...]:
+        """Effects in order, such as `stop_instance i-1`."""
+
+    @property
+    def from_status(self, /) -> WorkerStatus:
+        """Status on the record before it."""
+
+    @property
+    def last_at(self, /) -> datetime:
+        """The time of the latest of them."""
+
+    @property
+    def observed(self, /) -> Mapping[str, str]:
+        """The observation that it was decided on, in words, by the name of the lookup."""
+
+    @property
+    def outcome(self, /) -> Outcome:
+        """Outcome of the reconcile."""
+
+    @property
+    def reason(self, /) -> str:
+        """Stable code of the reason; one of another version may be unknown to this one."""
+
+    @property
+    def repeats(self, /) -> int:
+        """How many more were recorded that ended the same."""
+
+    def replace(self, /, **fields: Any) -> Self:
+        """Returns a copy with other values in some fields."""
+
+    @property
+    def requested_by(self, /) -> str | None:
+        """The operator who requested it; None if the controller decided it by itself."""
+
+    @property
+    def results(self, /) -> tuple[str, ...]:
+        """Result of each effect, such as `done`, `launched i-1`, `not_tried`, or `failed: ` and the failure."""
+
+    @property
+    def sentence(self, /) -> str:
+        """The reason as a sentence."""
+
+    @property
+    def text(self, /) -> str:
+        """Time, statuses, reason and effects in one line."""
+
+    def to_dict(self, /) -> dict[str, Any]:
+        """Returns the fields as a dict ready for JSON: times as ISO 8601 text, durations in seconds."""
+
+    @property
+    def to_status(self, /) -> WorkerStatus:
+        """Status after it."""
+
+    @property
+    def worker_id(self, /) -> str:
+        """Id of the worker."""
+
+@final
 class RegionReport:
     """Findings and effects of discovery in one region. `verdicts` holds the conclusion about each record."""
 
@@ -1227,7 +1346,17 @@ class RegionReport:
 class Replay:
     """The decisions of a history, made again."""
 
-    __match_args__: Final[tuple[Literal["decisions"], Literal["changed"], Literal["undecided"], Literal["differences"]]]
+    __match_args__: Final[
+        tuple[
+            Literal["decisions"],
+            Literal["changed"],
+            Literal["undecided"],
+            Literal["differences"],
+            Literal["by_worker"],
+            Literal["by_reason"],
+            Literal["warnings"],
+        ]
+    ]
 
     def __eq__(self, other: object, /) -> bool: ...
     @classmethod
@@ -1240,7 +1369,15 @@ class Replay:
 
     def __hash__(self, /) -> int: ...
     def __new__(
-        cls, /, decisions: int, changed: int, undecided: Mapping[str, int], differences: tuple[Difference, ...]
+        cls,
+        /,
+        decisions: int,
+        changed: int,
+        undecided: Mapping[str, int],
+        differences: tuple[Difference, ...],
+        by_worker: Mapping[str, int],
+        by_reason: Mapping[str, int],
+        warnings: tuple[str, ...],
     ) -> Replay: ...
     def __reduce__(self, /) -> tuple[Any, ...]: ...
     def __replace__(self, /, **fields: Any) -> Self: ...
@@ -1248,12 +1385,12 @@ class Replay:
     def __str__(self, /) -> str: ...
     def _repr_html_(self, /) -> str: ...
     @property
-    def by_reason(self, /) -> dict[str, int]:
-        """Number of differences by recorded and replayed reason, as `drift → external_stop`."""
+    def by_reason(self, /) -> Mapping[str, int]:
+        """Number of decisions that differ by recorded and replayed reason, as `drift → external_stop`."""
 
     @property
-    def by_worker(self, /) -> dict[str, int]:
-        """Number of differences by worker."""
+    def by_worker(self, /) -> Mapping[str, int]:
+        """Number of decisions that differ by worker."""
 
     @property
     def changed(self, /) -> int:
@@ -1280,6 +1417,10 @@ class Replay:
     @property
     def undecided(self, /) -> Mapping[str, int]:
         """Number of decisions that need an observation that the history lacks, by its name."""
+
+    @property
+    def warnings(self, /) -> tuple[str, ...]:
+        """Parts of the history that this version does not know and skipped, as sentences."""
 
 @final
 class ResourceController:
@@ -1896,8 +2037,10 @@ def reconcile_now(
 ) -> ReconcileResult:
     """Reads the record of a worker, reconciles it and blocks until the result is known."""
 
-def replay(history: str, policy: lcm.policy.Policy | None = None, changes: Mapping[str, Any] | None = None) -> Replay:
-    """Decides every reconcile of a history again: under its own policy, that policy with changed fields, or another one."""
+def replay(
+    history: Sequence[str], policy: lcm.policy.Policy | None = None, changes: Mapping[str, Any] | None = None
+) -> Replay:
+    """Decides every reconcile of histories again: under its own policy, that policy with changed fields, or another one."""
 
 def simulate(
     fleet: Mapping[str, Any],
@@ -1960,6 +2103,9 @@ def start_reconcile_now(
 
 def transitions() -> tuple[Transition, ...]:
     """Returns every legal change of status."""
+
+def why(history: Sequence[str], worker: str, at: datetime | None = None) -> tuple[RecordedStep, ...]:
+    """The chain of recorded reconciles that led to the status of a worker at a time."""
 
 def worker_controller_command(program: str, words: Sequence[str]) -> int:
     """Runs the controller until a stop signal, and returns its exit code."""

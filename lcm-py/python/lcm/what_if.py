@@ -18,11 +18,12 @@ from lcm.policy import Policy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from datetime import datetime
     from typing import Any
 
-    from lcm._lcm import Comparison, History, Replay
+    from lcm._lcm import Comparison, History, RecordedStep, Replay
 
-__all__ = ["compare", "replay", "simulate"]
+__all__ = ["Recording", "compare", "replay", "simulate"]
 
 
 def simulate(
@@ -89,12 +90,14 @@ def compare(
     return _lcm.compare(dict(policies), _fleet(fleet), events or {}, hours, seed)
 
 
-def replay(history: str | os.PathLike[str], *, policy: Policy | Mapping[str, Any] | None = None) -> Replay:
-    """Decide every reconcile of a history again with this version, and return the differences.
+def replay(
+    history: str | os.PathLike[str], *more: str | os.PathLike[str], policy: Policy | Mapping[str, Any] | None = None
+) -> Replay:
+    """Decide every reconcile of histories again with this version, and return the differences.
 
-    ``history`` is a file or directory that a controller or service wrote with ``LCM_HISTORY_DIR``. Without ``policy``,
-    each decision is made under the policy it was recorded with, so that only this version can make a difference. A dict
-    replaces some fields of that policy, with times in seconds; a :class:`lcm.Policy` replaces all.
+    ``history`` and ``more`` are files or directories that controllers or services wrote with ``LCM_HISTORY_DIR``.
+    Without ``policy``, each decision is made under the policy it was recorded with, so that only this version can make
+    a difference. A dict replaces some fields of that policy, with times in seconds; a :class:`lcm.Policy` replaces all.
 
     A decision that needs an observation that the history lacks is counted in ``undecided``.
 
@@ -114,12 +117,49 @@ def replay(history: str | os.PathLike[str], *, policy: Policy | Mapping[str, Any
     1 decisions, 0 differ
     {'drift → external_stop': 1}
 
-    Raises ``OSError`` if the history cannot be read, and ``ValueError`` for a malformed one or an invalid policy.
+    Raises ``OSError`` if a history cannot be read, and ``ValueError`` for a malformed one or an invalid policy.
     """
-    path = os.fspath(history)
+    paths = [os.fspath(path) for path in (history, *more)]
     if policy is None or isinstance(policy, Policy):
-        return _lcm.replay(path, policy)
-    return _lcm.replay(path, None, policy)
+        return _lcm.replay(paths, policy)
+    return _lcm.replay(paths, None, policy)
+
+
+class Recording:
+    """Histories that controllers or services wrote with ``LCM_HISTORY_DIR``: files, or directories of files."""
+
+    def __init__(self, history: str | os.PathLike[str], *more: str | os.PathLike[str]) -> None:
+        self._paths = [os.fspath(path) for path in (history, *more)]
+
+    def why(self, worker: str, at: datetime | None = None) -> tuple[RecordedStep, ...]:
+        """Return the chain of recorded reconciles that led to the status of a worker at a time, by default the last.
+
+        The chain begins with the step that took the worker out of service or rest. Each step has the observation that
+        it was decided on, the reason, and the effects with their results. It is empty if nothing of the worker was
+        recorded up to that time.
+
+        >>> import lcm, tempfile
+        >>> from lcm.testing import FakeCloud
+        >>> with FakeCloud() as cloud, tempfile.TemporaryDirectory() as folder:
+        ...     worker = cloud.add_worker(id="w-1", status="stopped", desired_status="terminated")
+        ...     result = lcm.reconcile(worker, clients=cloud.clients({"LCM_HISTORY_DIR": folder}))
+        ...     [step] = lcm.Recording(folder).why("w-1")
+        >>> (step.from_status, step.to_status) == (result.from_status, result.to_status)
+        True
+
+        Raises ``OSError`` if a history cannot be read, and ``ValueError`` for a malformed one or a time without a zone.
+        """
+        if at is not None and at.tzinfo is None:
+            raise ValueError(f"invalid at {at.isoformat()}: expected a time with a zone, such as datetime.now(UTC)")
+        return _lcm.why(self._paths, worker, at)
+
+    def replay(self, *, policy: Policy | Mapping[str, Any] | None = None) -> Replay:
+        """Decide every reconcile again with this version: see :func:`replay`."""
+        return replay(*self._paths, policy=policy)
+
+    def __repr__(self) -> str:
+        """Show the paths."""
+        return f"Recording({', '.join(map(repr, self._paths))})"
 
 
 def _fleet(fleet: int | Mapping[str, Any]) -> Mapping[str, Any]:

@@ -156,7 +156,7 @@ mod simulate;
 
 pub(crate) use decision::{Decision, Effect, Explanation, Reason, ReconcileResult, Transition, transition_table};
 pub(crate) use patch::Patch;
-pub(crate) use replay::{Difference, Replay};
+pub(crate) use replay::{Difference, RecordedStep, Replay};
 pub(crate) use reports::{DiscoveryReport, OrphanReport, RegionReport, SweepReport, Verdict};
 pub(crate) use simulate::{Comparison, Figures, Step};
 

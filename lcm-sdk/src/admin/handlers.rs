@@ -21,7 +21,7 @@ use super::source::{
     AdminSource, ControllerStats, LastOutcome, NotReady, Operation, OperationRequest, Refusal, Role, Triggered,
 };
 use crate::controller::{ResourceStatus, Shutdown};
-use crate::lifecycle::time::Timestamp;
+use crate::lifecycle::time::{self, Timestamp};
 use crate::ports::{Clock as _, SystemClock};
 use crate::telemetry::{LongestInStatus, Telemetry};
 
@@ -119,6 +119,7 @@ pub(crate) fn router(state: Arc<AdminState>) -> axum::Router {
         .route("/admin/events", get(events))
         .route("/admin/workers/{id}", get(worker))
         .route("/admin/workers/{id}/explain", post(explain))
+        .route("/admin/workers/{id}/history", get(history))
         .route("/admin/workers/{id}/drain", post(drain))
         .route("/admin/workers/{id}/cancel-drain", post(cancel_drain))
         .route("/api/info", get(info));
@@ -372,6 +373,32 @@ async fn worker(State(state): SharedState, id: ResourceId) -> Response {
     let Ok(Path(id)) = id else { return invalid_id() };
     match state.source.worker(&id).await {
         Ok(report) => uncached(Json(report)),
+        Err(refusal) => refused_response(&refusal),
+    }
+}
+
+/// The chain of reconciles that led to the status of a worker at a time; now by default.
+async fn history(
+    State(state): SharedState,
+    id: ResourceId,
+    query: Result<Query<Vec<(String, String)>>, QueryRejection>,
+) -> Response {
+    let Ok(Path(id)) = id else { return invalid_id() };
+    let Ok(Query(query)) = query else {
+        return error_response(StatusCode::BAD_REQUEST, "the query is not UTF-8");
+    };
+    let mut at = state.source.now();
+    for (name, value) in &query {
+        let parsed = if name == "at" { time::parse(value) } else { None };
+        let Some(time) = parsed else {
+            let problem =
+                format!("{name}={value:?} is not accepted; accepted: at, a time such as 2026-02-06T08:00:00Z");
+            return error_response(StatusCode::BAD_REQUEST, &problem);
+        };
+        at = time;
+    }
+    match state.source.history(&id, at).await {
+        Ok(history) => uncached(Json(history)),
         Err(refusal) => refused_response(&refusal),
     }
 }

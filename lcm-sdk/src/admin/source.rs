@@ -16,7 +16,9 @@ use crate::lifecycle::session::Session;
 use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::wire_enum::vocabulary;
 use crate::ports::{Clock as _, NotesStatus, SystemClock};
-use crate::reconciler::{Explanation, HistoryEntry, KnownWorker, RecentEvents, RecordSummary, UntrustedRegion};
+use crate::reconciler::{
+    Explanation, KnownWorker, RecentEvents, RecentReconcile, RecordSummary, UntrustedRegion, WorkerHistory,
+};
 use crate::resilience::ServiceStatus;
 use crate::workers::RecordStats;
 use crate::workers::discovery::{DiscoveryRun, DiscoveryStats};
@@ -91,6 +93,15 @@ pub trait AdminSource: Send + Sync + 'static {
     /// # Errors
     /// [`Refusal`] if the worker does not exist or its record cannot be read.
     async fn explain(&self, id: &str) -> Result<Explanation, Refusal> {
+        Err(Refusal::NoSuchResource(format!("worker {id} does not exist: this controller has no workers")))
+    }
+
+    /// Returns the chain of reconciles that led to the status of a worker at a time. By default refused.
+    ///
+    /// # Errors
+    /// [`Refusal`] if the history cannot be read.
+    async fn history(&self, id: &str, at: Timestamp) -> Result<WorkerHistory, Refusal> {
+        let _ = at;
         Err(Refusal::NoSuchResource(format!("worker {id} does not exist: this controller has no workers")))
     }
 
@@ -241,7 +252,7 @@ pub struct WorkerReport {
     /// Its place in the queue; none if this controller does not lead it.
     pub queue: Option<ResourceSummary>,
     /// Its last reconciles that changed something or went wrong, the oldest first.
-    pub history: Vec<HistoryEntry>,
+    pub history: Vec<RecentReconcile>,
     /// Its instance and its CML as this controller last saw them; none if it does not lead the worker.
     pub known: Option<Arc<KnownWorker>>,
     /// The sessions assigned to it.

@@ -15,7 +15,7 @@ use crate::lifecycle::outcome::Outcome;
 use crate::lifecycle::patch::DrainRequest;
 use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::worker::Worker;
-use crate::reconciler::{Explanation, KnownWorker, OperationError, RecentEvents, RecordSummary};
+use crate::reconciler::{Explanation, KnownWorker, OperationError, RecentEvents, RecordSummary, WorkerHistory};
 use crate::workers::DiscoveryRun;
 use crate::workers::controller::WorkerController;
 
@@ -122,7 +122,7 @@ impl AdminSource for WorkerController {
         let sessions = self.reconciler().ports().control_plane.sessions(&worker_id);
         let (record, sessions) = tokio::join!(self.read_record(id), sessions);
         let record = record?;
-        let (queue, history) = (self.resource(id), self.reconciler().history(&worker_id));
+        let (queue, history) = (self.resource(id), self.reconciler().recent(&worker_id));
         if record.is_none() && history.is_empty() {
             return Err(refusal(&OperationError::NoSuchWorker(id.into())));
         }
@@ -137,6 +137,10 @@ impl AdminSource for WorkerController {
 
     async fn explain(&self, id: &str) -> Result<Explanation, Refusal> {
         WorkerController::explain_now(self, &id.into()).await.map_err(|error| refusal(&error))
+    }
+
+    async fn history(&self, id: &str, at: Timestamp) -> Result<WorkerHistory, Refusal> {
+        self.reconciler().why(&id.into(), at).await.map_err(|error| Refusal::Failed(error.to_string()))
     }
 
     fn events(&self, from: u64) -> RecentEvents {

@@ -1,24 +1,39 @@
 //! The lines of a history file.
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::redact;
+use crate::lifecycle::capabilities::Capabilities;
 use crate::lifecycle::decide;
 use crate::lifecycle::decision::Decision;
+use crate::lifecycle::drain::Operation;
 use crate::lifecycle::effect::EffectResult;
-use crate::lifecycle::license::IntentOrigin;
-use crate::lifecycle::observation::Observation;
+use crate::lifecycle::fleet::FleetView;
+use crate::lifecycle::idle::IdleReport;
+use crate::lifecycle::instance::{Image, Instance};
+use crate::lifecycle::license::{IntentOrigin, RegistrationStatus};
+use crate::lifecycle::lookup::Lookup;
+use crate::lifecycle::observation::{CloudMetrics, CmlMetrics, Observation};
 use crate::lifecycle::outcome::{Outcome, Requeue};
 use crate::lifecycle::policy::Policy;
+use crate::lifecycle::query::{Query, queries};
+use crate::lifecycle::reason::{Detail, Reason, ReasonCode};
+use crate::lifecycle::record::Record;
+use crate::lifecycle::session::Session;
 use crate::lifecycle::status::WorkerStatus;
-use crate::lifecycle::time::Timestamp;
+use crate::lifecycle::template::Template;
+use crate::lifecycle::time::{self, Timestamp};
 use crate::lifecycle::transition::EdgeKind;
+use crate::lifecycle::trust::Place;
 use crate::lifecycle::worker::Worker;
 
 /// Version of the format that this version writes. It reads this one and all earlier ones.
@@ -49,19 +64,51 @@ pub struct RecordedReconcile {
     /// The time of the decision.
     pub at: Timestamp,
     /// The record as read, without secrets.
-    pub worker: Worker,
+    pub worker: Arc<Worker>,
     /// The observation.
     pub seen: Observation,
+    /// The operation of an operator that it carries out; `None` for a reconcile of the controller's own.
+    pub operation: Option<Operation>,
     /// The policy, which the reconciles of a file share.
     pub policy: Arc<Policy>,
     /// The decision as it was made.
     pub decision: RecordedDecision,
     /// Result of each effect, such as `done`, `launched i-1`, `not_tried`, or `failed: ` and the failure.
     pub results: Vec<String>,
+    /// How the reconcile ended if an effect kept it from the end that was decided.
+    pub ended: Option<Ending>,
 }
 
-/// A decision of a history. Effects and changes are those of a [`Decision`] as JSON, so that the decisions of other
-/// versions can be read.
+/// The end of a reconcile whose effects did not all succeed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Ending {
+    /// Outcome of the reconcile.
+    pub outcome: Outcome,
+    /// The status entered, if it changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<WorkerStatus>,
+    /// Stable code of the reason.
+    pub reason: String,
+    /// The reason as a sentence.
+    pub sentence: String,
+}
+
+impl Ending {
+    /// The end of a reconcile, unless it is the decided one.
+    pub fn of(decision: &Decision, record: &Record) -> Option<Self> {
+        let is_as_decided = record.transition == decision.transition && record.reason.code == decision.reason.code;
+        (!is_as_decided).then(|| Self {
+            outcome: record.outcome,
+            to: record.transition.map(|transition| transition.to()),
+            reason: record.reason.code.as_str().to_owned(),
+            sentence: record.reason.to_string(),
+        })
+    }
+}
+
+/// A decision of a history. Effects, changes and notices are those of a [`Decision`] as JSON, so that the decisions of
+/// other versions can be read. They stay text until they are shown or differ.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RecordedDecision {
@@ -79,15 +126,12 @@ pub struct RecordedDecision {
     /// Whether the lifecycle or EC2 causes the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<EdgeKind>,
-    /// Effects in order.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub effects: Vec<Value>,
-    /// Changed fields of the record.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub changes: Map<String, Value>,
-    /// Events and audit entries.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub notices: Vec<Value>,
+    #[serde(default, skip_serializing_if = "Json::is_empty")]
+    effects: Json,
+    #[serde(default, skip_serializing_if = "Json::is_empty")]
+    changes: Json,
+    #[serde(default, skip_serializing_if = "Json::is_empty")]
+    notices: Json,
 }
 
 impl From<&Decision> for RecordedDecision {
@@ -99,30 +143,90 @@ impl From<&Decision> for RecordedDecision {
             sentence: decision.reason.to_string(),
             to: decision.transition.map(|transition| transition.to()),
             kind: decision.transition.map(|transition| transition.kind()),
-            effects: redact::effects(decision),
-            changes: decision.changes.as_deref().map(|changes| changes.to_json()).unwrap_or_default(),
-            notices: decision.notices.iter().map(|notice| serde_json::to_value(notice).unwrap_or_default()).collect(),
+            effects: Json::of_effects(decision),
+            changes: Json::of_changes(decision),
+            notices: Json::of_notices(decision),
         }
     }
 }
 
 impl RecordedDecision {
+    /// Effects in order.
+    pub fn effects(&self) -> Vec<Value> {
+        self.effects.parse()
+    }
+
+    /// Changed fields of the record.
+    pub fn changes(&self) -> Map<String, Value> {
+        self.changes.parse()
+    }
+
+    /// Events and audit entries.
+    pub fn notices(&self) -> Vec<Value> {
+        self.notices.parse()
+    }
+
+    /// Whether the decision was to do something, or at least to note something on the record.
+    pub fn changes_something(&self) -> bool {
+        self.to.is_some() || [&self.effects, &self.changes, &self.notices].iter().any(|json| !json.is_empty())
+    }
+
     /// Whether a decision is the same but for the wording of its reason.
     pub(super) fn is_same(&self, decision: &Decision) -> bool {
-        let plain = self.outcome == decision.outcome
+        self.outcome == decision.outcome
             && self.requeue == decision.requeue
             && self.to == decision.transition.map(|transition| transition.to())
             && self.kind == decision.transition.map(|transition| transition.kind())
             && self.reason == decision.reason.code.as_str()
-            && self.effects.len() == decision.effects.len()
-            && self.notices.len() == decision.notices.len();
-        let is_bare = self.changes.is_empty() && self.effects.is_empty() && self.notices.is_empty();
-        // Converted to JSON only if there is something to compare.
-        plain && ((is_bare && decision.changes.is_none()) || self.does_the_same(&Self::from(decision)))
+            && self.effects.is_empty() == decision.effects.is_empty()
+            && self.notices.is_empty() == decision.notices.is_empty()
+            && self.effects == Json::of_effects(decision)
+            && self.changes == Json::of_changes(decision)
+            && self.notices == Json::of_notices(decision)
+    }
+}
+
+/// A list or an object as JSON text; none if it is empty.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+struct Json(Option<Box<RawValue>>);
+
+impl Json {
+    fn of(value: &impl Serialize) -> Self {
+        Self(to_raw_value(value).ok())
     }
 
-    fn does_the_same(&self, other: &Self) -> bool {
-        (&self.effects, &self.changes, &self.notices) == (&other.effects, &other.changes, &other.notices)
+    fn of_effects(decision: &Decision) -> Self {
+        if decision.effects.is_empty() { Self(None) } else { Self::of(&redact::effects(decision)) }
+    }
+
+    fn of_changes(decision: &Decision) -> Self {
+        decision.changes.as_deref().map_or(Self(None), Self::of)
+    }
+
+    fn of_notices(decision: &Decision) -> Self {
+        if decision.notices.is_empty() { Self(None) } else { Self::of(&decision.notices) }
+    }
+
+    fn text(&self) -> &str {
+        self.0.as_ref().map_or("", |raw| raw.get())
+    }
+
+    fn is_empty(&self) -> bool {
+        matches!(self.text(), "" | "[]" | "{}" | "null")
+    }
+
+    fn parse<T: Default + DeserializeOwned>(&self) -> T {
+        serde_json::from_str(self.text()).unwrap_or_default()
+    }
+}
+
+/// Another version may order the fields differently.
+impl PartialEq for Json {
+    fn eq(&self, other: &Self) -> bool {
+        self.text() == other.text()
+            || (self.is_empty() && other.is_empty())
+            || (!self.is_empty() && !other.is_empty() && self.parse::<Value>() == other.parse::<Value>())
     }
 }
 
@@ -133,11 +237,12 @@ impl fmt::Display for RecordedDecision {
             write!(f, "→ {to}: ")?;
         }
         f.write_str(&self.sentence)?;
-        for (index, effect) in self.effects.iter().enumerate() {
+        let effects = self.effects();
+        for (index, effect) in effects.iter().enumerate() {
             let name = effect["effect"].as_str().unwrap_or_default();
             write!(f, "{}{name}", if index == 0 { " [" } else { ", " })?;
         }
-        if self.effects.is_empty() { Ok(()) } else { f.write_str("]") }
+        if effects.is_empty() { Ok(()) } else { f.write_str("]") }
     }
 }
 
@@ -153,17 +258,31 @@ impl RecordedReconcile {
     ) -> Self {
         Self {
             at,
-            worker: redact::worker(worker),
+            worker: Arc::new(redact::worker(worker)),
             seen: redact::observation(seen),
+            operation: None,
             policy,
             decision: decision.into(),
-            results: results.iter().map(result).collect(),
+            results: results.iter().map(EffectResult::text).collect(),
+            ended: None,
         }
     }
 
-    /// Makes the decision again, under a policy.
+    /// Makes the decision again, under a policy. An operation depends on none.
     pub fn decide(&self, policy: &Policy) -> Decision {
-        decide(&self.worker, &self.seen, policy, self.at)
+        let Some(operation) = &self.operation else { return decide(&self.worker, &self.seen, policy, self.at) };
+        let sessions = self.seen.sessions.found().map(Vec::as_slice).unwrap_or_default();
+        operation.decide(&self.worker, sessions, self.at).unwrap_or_else(|refusal| {
+            Decision::skip(Reason::new(ReasonCode::NoSuchTransition).with(Detail::Text(refusal.to_string().into())))
+        })
+    }
+
+    /// The observation that a decision needs and the history lacks, if there is one.
+    pub(super) fn lacks(&self, policy: &Policy) -> Option<Query> {
+        match self.operation {
+            Some(_) => None,
+            None => queries(&self.worker, &self.seen, policy, self.at).iter().next(),
+        }
     }
 
     /// Encodes the line. `policy` is the [hash](policy_hash) of the policy.
@@ -176,9 +295,13 @@ impl RecordedReconcile {
             #[serde(skip_serializing_if = "is_record")]
             license_origin: IntentOrigin,
             seen: &'a Observation,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            operation: &'a Option<Operation>,
             decision: &'a RecordedDecision,
             #[serde(skip_serializing_if = "<[String]>::is_empty")]
             results: &'a [String],
+            #[serde(skip_serializing_if = "Option::is_none")]
+            ended: &'a Option<Ending>,
         }
         let line = Line {
             at: self.at,
@@ -186,8 +309,10 @@ impl RecordedReconcile {
             worker: redact::worker_json(&self.worker),
             license_origin: self.worker.license.intent_origin,
             seen: &self.seen,
+            operation: &self.operation,
             decision: &self.decision,
             results: &self.results,
+            ended: &self.ended,
         };
         encode(&line, lines)
     }
@@ -195,17 +320,6 @@ impl RecordedReconcile {
 
 fn is_record(origin: &IntentOrigin) -> bool {
     *origin == IntentOrigin::Record
-}
-
-/// The result of an effect as one text.
-fn result(result: &EffectResult) -> String {
-    match result {
-        EffectResult::Launched(launched) => format!("launched {}", launched.id),
-        EffectResult::Failed(failure) => format!("failed: {failure}"),
-        EffectResult::Planned | EffectResult::Done | EffectResult::IdleChecked(_) | EffectResult::NotTried => {
-            result.as_str().to_owned()
-        }
-    }
 }
 
 /// Encodes the lines of one file. A policy is written before the first reconcile that was decided under it.
@@ -281,28 +395,143 @@ fn policy_hash(policy: &Policy) -> String {
 #[derive(Deserialize)]
 pub(super) struct ReadPolicy {
     pub(super) policy: String,
-    pub(super) fields: Policy,
+    pub(super) fields: Value,
 }
 
-/// The line of a reconcile as read.
+/// The line of a reconcile as read. Parts that often occur again stay text.
 #[derive(Deserialize)]
-pub(super) struct ReadReconcile {
+pub(super) struct ReadReconcile<'a> {
+    #[serde(deserialize_with = "time")]
     at: Timestamp,
     /// Hash of its policy.
-    pub(super) with: String,
-    worker: Worker,
+    pub(super) with: &'a str,
+    #[serde(borrow)]
+    worker: &'a RawValue,
     #[serde(default)]
     license_origin: IntentOrigin,
-    seen: Observation,
-    decision: RecordedDecision,
+    #[serde(borrow)]
+    seen: ReadObservation<'a>,
+    #[serde(default)]
+    operation: Option<Operation>,
+    #[serde(borrow)]
+    decision: &'a RawValue,
     #[serde(default)]
     results: Vec<String>,
+    #[serde(default)]
+    ended: Option<Ending>,
 }
 
-impl ReadReconcile {
-    pub(super) fn under(self, policy: Arc<Policy>) -> RecordedReconcile {
-        let Self { at, with: _, mut worker, license_origin, seen, decision, results } = self;
-        worker.license.intent_origin = license_origin;
-        RecordedReconcile { at, worker, seen, policy, decision, results }
+/// An [`Observation`] as read.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ReadObservation<'a> {
+    #[serde(borrow)]
+    instance: Option<&'a RawValue>,
+    tagged: Lookup<Vec<Instance>>,
+    place: Lookup<Place>,
+    #[serde(borrow)]
+    template: Option<&'a RawValue>,
+    images: Lookup<Vec<Image>>,
+    #[serde(borrow)]
+    sessions: Option<&'a RawValue>,
+    cloud_metrics: Lookup<CloudMetrics>,
+    cml: Lookup<CmlMetrics>,
+    #[serde(deserialize_with = "optional_time")]
+    metrics_reported_at: Option<Timestamp>,
+    registration: Lookup<RegistrationStatus>,
+    telemetry: Lookup<Vec<Value>>,
+    idle: Lookup<IdleReport>,
+    #[serde(deserialize_with = "optional_time")]
+    idle_checked_at: Option<Timestamp>,
+    fleet: Lookup<FleetView>,
+    capabilities: Capabilities,
+}
+
+/// Parts of earlier lines by their text, so that one that occurs again is not parsed again.
+#[derive(Default)]
+pub(super) struct KnownParts {
+    workers: Known<Worker>,
+    instances: Known<Lookup<Instance>>,
+    templates: Known<Lookup<Template>>,
+    sessions: Known<Lookup<Vec<Session>>>,
+    decisions: Known<RecordedDecision>,
+}
+
+/// Size of the texts of one kind of part from which on they are forgotten.
+const MAX_KNOWN: usize = 4 << 20;
+
+/// Values by their text.
+struct Known<T> {
+    by_text: HashMap<Box<str>, Arc<T>>,
+    bytes: usize,
+}
+
+impl<T> Default for Known<T> {
+    fn default() -> Self {
+        Self { by_text: HashMap::new(), bytes: 0 }
     }
+}
+
+impl<T: DeserializeOwned> Known<T> {
+    fn read(&mut self, text: &RawValue) -> serde_json::Result<Arc<T>> {
+        let text = text.get();
+        if let Some(known) = self.by_text.get(text) {
+            return Ok(Arc::clone(known));
+        }
+        let value = Arc::new(serde_json::from_str(text)?);
+        if self.bytes + text.len() > MAX_KNOWN {
+            *self = Self::default();
+        }
+        self.bytes += text.len();
+        self.by_text.insert(text.into(), Arc::clone(&value));
+        Ok(value)
+    }
+
+    fn read_optional(&mut self, text: Option<&RawValue>) -> serde_json::Result<T>
+    where
+        T: Clone + Default,
+    {
+        text.map_or_else(|| Ok(T::default()), |text| Ok(T::clone(&*self.read(text)?)))
+    }
+}
+
+impl ReadReconcile<'_> {
+    pub(super) fn under(self, policy: Arc<Policy>, known: &mut KnownParts) -> serde_json::Result<RecordedReconcile> {
+        let Self { at, with: _, worker, license_origin, seen, operation, decision, results, ended } = self;
+        let mut worker = known.workers.read(worker)?;
+        if worker.license.intent_origin != license_origin {
+            Arc::make_mut(&mut worker).license.intent_origin = license_origin;
+        }
+        let seen = Observation {
+            instance: known.instances.read_optional(seen.instance)?,
+            tagged: seen.tagged,
+            place: seen.place,
+            template: known.templates.read_optional(seen.template)?,
+            images: seen.images,
+            sessions: known.sessions.read_optional(seen.sessions)?,
+            cloud_metrics: seen.cloud_metrics,
+            cml: seen.cml,
+            metrics_reported_at: seen.metrics_reported_at,
+            registration: seen.registration,
+            telemetry: seen.telemetry,
+            idle: seen.idle,
+            idle_checked_at: seen.idle_checked_at,
+            fleet: seen.fleet,
+            capabilities: seen.capabilities,
+        };
+        let decision = RecordedDecision::clone(&*known.decisions.read(decision)?);
+        Ok(RecordedReconcile { at, worker, seen, operation, policy, decision, results, ended })
+    }
+}
+
+fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+    let text = Cow::<'de, str>::deserialize(deserializer)?;
+    match time::parse_plain(&text) {
+        Some(time) => Ok(time),
+        None => text.parse().map_err(serde::de::Error::custom),
+    }
+}
+
+fn optional_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    time(deserializer).map(Some)
 }

@@ -38,11 +38,15 @@ mod line;
 mod read;
 mod redact;
 mod replay;
+mod why;
 #[cfg(feature = "runtime")]
 mod write;
 
-pub use line::{FORMAT_VERSION, Header, HistoryEncoder, RecordedDecision, RecordedReconcile};
+pub use line::{Ending, FORMAT_VERSION, Header, HistoryEncoder, RecordedDecision, RecordedReconcile};
 pub use read::{HistoryError, HistoryReader};
-pub use replay::{Difference, MAX_DIFFERENCES, Replay, ReplayPolicy, replay, replay_path};
+pub use replay::{Difference, Expected, MAX_DIFFERENCES, Replay, ReplayPolicy, Summary, replay, replay_paths};
+#[cfg(feature = "runtime")]
+pub(crate) use why::chain;
+pub use why::{RecordedStep, StepReason, why};
 #[cfg(feature = "runtime")]
 pub use write::{HistoryLimits, HistoryWriter};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::line::{FORMAT_VERSION, Header, ReadPolicy, ReadReconcile, RecordedReconcile};
+use super::line::{FORMAT_VERSION, Header, KnownParts, ReadPolicy, ReadReconcile, RecordedReconcile};
 use crate::lifecycle::policy::Policy;
 
 /// How the name of every history file ends.
@@ -51,6 +51,9 @@ pub enum HistoryError {
         /// Description of the problem.
         problem: String,
     },
+    /// The reading ended before its time.
+    #[error("the history was not read to its end: {0}")]
+    Interrupted(String),
     /// A replay changes the policy to one that is invalid.
     #[error(transparent)]
     Policy(#[from] crate::lifecycle::PolicyError),
@@ -63,6 +66,7 @@ pub enum HistoryError {
 pub struct HistoryReader {
     files: VecDeque<PathBuf>,
     open: Option<OpenFile>,
+    warnings: Vec<String>,
 }
 
 struct OpenFile {
@@ -72,6 +76,8 @@ struct OpenFile {
     text: Vec<u8>,
     header: Option<Header>,
     policies: HashMap<String, Arc<Policy>>,
+    known: KnownParts,
+    warnings: Vec<String>,
 }
 
 impl HistoryReader {
@@ -80,20 +86,38 @@ impl HistoryReader {
     /// # Errors
     /// If it cannot be read or holds no history.
     pub fn open(path: &Path) -> Result<Self, HistoryError> {
-        let io = |source| HistoryError::Io { path: path.to_owned(), source };
-        let files = match path.is_dir() {
-            false => VecDeque::from([path.to_owned()]),
-            true => files_in(path).map_err(io)?.into(),
-        };
-        if files.is_empty() {
-            return Err(HistoryError::Empty { path: path.to_owned() });
+        Self::open_all(&[path])
+    }
+
+    /// Opens files and directories of files, to be read one after the other.
+    ///
+    /// # Errors
+    /// If one of them cannot be read or holds no history.
+    pub fn open_all(paths: &[impl AsRef<Path>]) -> Result<Self, HistoryError> {
+        let mut files = VecDeque::new();
+        for path in paths.iter().map(AsRef::as_ref) {
+            let io = |source| HistoryError::Io { path: path.to_owned(), source };
+            let found = match path.is_dir() {
+                false => vec![path.to_owned()],
+                true => files_in(path).map_err(io)?,
+            };
+            if found.is_empty() {
+                return Err(HistoryError::Empty { path: path.to_owned() });
+            }
+            files.extend(found);
         }
-        Ok(Self { files, open: None })
+        Ok(Self { files, open: None, warnings: Vec::new() })
+    }
+
+    /// Parts of the lines read so far that this version does not know and skipped, as sentences.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Reads the lines of one file from memory or another source.
     pub fn from_lines(lines: impl io::BufRead + Send + 'static) -> Self {
-        Self { files: VecDeque::new(), open: Some(OpenFile::new(PathBuf::from("(lines)"), Box::new(lines))) }
+        let open = OpenFile::new(PathBuf::from("(lines)"), Box::new(lines));
+        Self { files: VecDeque::new(), open: Some(open), warnings: Vec::new() }
     }
 }
 
@@ -122,7 +146,9 @@ impl Iterator for HistoryReader {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(open) = &mut self.open {
-                match open.next_reconcile() {
+                let read = open.next_reconcile();
+                self.warnings.append(&mut open.warnings);
+                match read {
                     Ok(Some(reconcile)) => return Some(Ok(reconcile)),
                     Ok(None) => self.open = None,
                     Err(error) => {
@@ -150,7 +176,16 @@ impl OpenFile {
     }
 
     fn new(path: PathBuf, lines: Box<dyn io::BufRead + Send>) -> Self {
-        Self { path, lines, number: 0, text: Vec::new(), header: None, policies: HashMap::new() }
+        Self {
+            path,
+            lines,
+            number: 0,
+            text: Vec::new(),
+            header: None,
+            policies: HashMap::new(),
+            known: KnownParts::default(),
+            warnings: Vec::new(),
+        }
     }
 
     /// Reads up to the next reconcile; `None` at the end of the file.
@@ -186,14 +221,20 @@ impl OpenFile {
         }
         if line.starts_with(br#"{"policy""#) {
             let read: ReadPolicy = serde_json::from_slice(line).map_err(|error| self.problem(&error))?;
-            self.policies.insert(read.policy, Arc::new(read.fields));
+            let (policy, unknown) = Policy::of_another_version(read.fields).map_err(|error| self.problem(&error))?;
+            if !unknown.is_empty() {
+                let problem = format!("this version does not know {}: skipped", unknown.join(", "));
+                self.warnings.push(self.problem(&problem).to_string());
+            }
+            self.policies.insert(read.policy, Arc::new(policy));
             return Ok(None);
         }
-        let read: ReadReconcile = serde_json::from_slice(line).map_err(|error| self.problem(&error))?;
-        match self.policies.get(&read.with) {
-            Some(policy) => Ok(Some(read.under(Arc::clone(policy)))),
-            None => Err(self.problem(&format_args!("no earlier line defines policy {}", read.with))),
-        }
+        let read: ReadReconcile<'_> = serde_json::from_slice(line).map_err(|error| self.problem(&error))?;
+        let Some(policy) = self.policies.get(read.with) else {
+            return Err(self.problem(&format_args!("no earlier line defines policy {}", read.with)));
+        };
+        let reconcile = read.under(Arc::clone(policy), &mut self.known);
+        reconcile.map(Some).map_err(|error| self.problem(&error))
     }
 
     fn problem(&self, problem: &dyn std::fmt::Display) -> HistoryError {

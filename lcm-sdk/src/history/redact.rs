@@ -2,6 +2,8 @@
 //!
 //! The rest is all that a decision reads, so that it can be made again.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use crate::lifecycle::decision::Decision;
@@ -69,14 +71,13 @@ fn event(event: &Value) -> Value {
     bare.into()
 }
 
-/// The effects as JSON, without the reports of CML's system.
-pub(super) fn effects(decision: &Decision) -> Vec<Value> {
-    let json = |effect: &Effect| serde_json::to_value(effect).unwrap_or_default();
-    let bare = |effect: &Effect| match effect {
-        Effect::ReportMetrics { cloud, cml: Some(report) } => {
-            json(&Effect::ReportMetrics { cloud: *cloud, cml: Some(cml(report)) })
+/// The effects, without the reports of CML's system.
+pub(super) fn effects(decision: &Decision) -> Vec<Cow<'_, Effect>> {
+    let bare = |effect| match effect {
+        &Effect::ReportMetrics { cloud, cml: Some(ref report) } => {
+            Cow::Owned(Effect::ReportMetrics { cloud, cml: Some(cml(report)) })
         }
-        _ => json(effect),
+        effect => Cow::Borrowed(effect),
     };
     decision.effects.iter().map(bare).collect()
 }

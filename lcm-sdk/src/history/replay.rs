@@ -6,14 +6,15 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::line::{RecordedDecision, RecordedReconcile};
 use super::read::{HistoryError, HistoryReader};
 use crate::lifecycle::ids::WorkerId;
 use crate::lifecycle::policy::Policy;
-use crate::lifecycle::query::{Query, queries};
+use crate::lifecycle::query::Query;
+use crate::lifecycle::reason::ReasonCode;
 use crate::lifecycle::status::WorkerStatus;
 use crate::lifecycle::time::Timestamp;
 
@@ -44,6 +45,45 @@ pub struct Replay {
     pub undecided: BTreeMap<&'static str, u64>,
     /// The first [`MAX_DIFFERENCES`] of those that are not the same, in order of the history.
     pub differences: Vec<Difference>,
+    /// Parts of the history that this version does not know and skipped, as sentences.
+    pub warnings: Vec<String>,
+    /// The number of those that are not the same, by worker, recorded and replayed reason.
+    #[serde(rename = "summary", serialize_with = "serialize_summary")]
+    counts: Counts,
+}
+
+/// The differences of one worker from one reason to another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Summary {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Reason code of the recorded decisions.
+    pub recorded: String,
+    /// Reason code of the replayed decisions.
+    pub replayed: &'static str,
+    /// Their number.
+    pub decisions: u64,
+}
+
+/// Differences that are expected of a change: those of a worker or of a reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Expected {
+    /// Every difference of a worker.
+    Worker(WorkerId),
+    /// Every difference whose recorded or replayed decision has this reason.
+    Reason(ReasonCode),
+}
+
+impl Expected {
+    /// Whether it covers differences.
+    pub fn covers(&self, summary: &Summary) -> bool {
+        match self {
+            Self::Worker(worker) => *worker == summary.worker,
+            Self::Reason(code) => code.as_str() == summary.recorded || code.as_str() == summary.replayed,
+        }
+    }
 }
 
 /// A decision that is not the same as the recorded one.
@@ -68,35 +108,48 @@ impl Replay {
         self.changed == 0 && self.undecided.is_empty()
     }
 
-    /// The number of kept differences by the recorded and the replayed reason.
+    /// The number of differences by the recorded and the replayed reason.
     pub fn by_reason(&self) -> BTreeMap<(&str, &str), u64> {
         let mut counts = BTreeMap::new();
-        for difference in &self.differences {
-            let reasons = (difference.recorded.reason.as_str(), difference.replayed.reason.as_str());
-            *counts.entry(reasons).or_default() += 1;
+        for ((_, recorded, replayed), decisions) in &self.counts {
+            *counts.entry((recorded.as_str(), *replayed)).or_default() += decisions;
         }
         counts
     }
 
-    /// The number of kept differences by worker.
+    /// The number of differences by worker.
     pub fn by_worker(&self) -> BTreeMap<&WorkerId, u64> {
         let mut counts = BTreeMap::new();
-        for difference in &self.differences {
-            *counts.entry(&difference.worker).or_default() += 1;
+        for ((worker, _, _), decisions) in &self.counts {
+            *counts.entry(worker).or_default() += decisions;
         }
         counts
+    }
+
+    /// The number of differences by worker and reasons.
+    pub fn summary(&self) -> Vec<Summary> {
+        summary(&self.counts)
+    }
+
+    /// The differences that none of these covers.
+    pub fn unexpected(&self, expected: &[Expected]) -> Vec<Summary> {
+        let mut summary = self.summary();
+        summary.retain(|part| !expected.iter().any(|expected| expected.covers(part)));
+        summary
     }
 }
 
 impl Difference {
     /// Effects of the recorded decision that the replayed one lacks.
-    pub fn no_longer(&self) -> impl Iterator<Item = &Value> {
-        self.recorded.effects.iter().filter(|effect| !self.replayed.effects.contains(effect))
+    pub fn no_longer(&self) -> Vec<Value> {
+        let replayed = self.replayed.effects();
+        self.recorded.effects().into_iter().filter(|effect| !replayed.contains(effect)).collect()
     }
 
     /// Effects of the replayed decision that the recorded one lacks.
-    pub fn newly(&self) -> impl Iterator<Item = &Value> {
-        self.replayed.effects.iter().filter(|effect| !self.recorded.effects.contains(effect))
+    pub fn newly(&self) -> Vec<Value> {
+        let recorded = self.recorded.effects();
+        self.replayed.effects().into_iter().filter(|effect| !recorded.contains(effect)).collect()
     }
 }
 
@@ -115,11 +168,12 @@ impl fmt::Display for Difference {
         if status(recorded) != status(replayed) {
             parts.push(format!("status {} → {}", status(recorded), status(replayed)));
         }
-        parts.extend(self.no_longer().map(|effect| format!("no longer {}", named(effect))));
-        parts.extend(self.newly().map(|effect| format!("newly {}", named(effect))));
-        let fields: BTreeSet<&String> = recorded.changes.keys().chain(replayed.changes.keys()).collect();
+        parts.extend(self.no_longer().iter().map(|effect| format!("no longer {}", named(effect))));
+        parts.extend(self.newly().iter().map(|effect| format!("newly {}", named(effect))));
+        let (before, after) = (recorded.changes(), replayed.changes());
+        let fields: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
         for field in fields {
-            let (before, after) = (recorded.changes.get(field), replayed.changes.get(field));
+            let (before, after) = (before.get(field), after.get(field));
             if before != after {
                 let shown = |value: Option<&Value>| value.map_or_else(|| "unchanged".to_owned(), Value::to_string);
                 parts.push(format!("{field} {} → {}", shown(before), shown(after)));
@@ -131,7 +185,7 @@ impl fmt::Display for Difference {
         if recorded.outcome != replayed.outcome {
             parts.push(format!("outcome {} → {}", recorded.outcome, replayed.outcome));
         }
-        if recorded.notices != replayed.notices {
+        if recorded.notices() != replayed.notices() {
             parts.push("other events".to_owned());
         }
         if parts.is_empty() {
@@ -142,7 +196,7 @@ impl fmt::Display for Difference {
 }
 
 /// The name of an effect and the instance or session it is about.
-fn named(effect: &Value) -> String {
+pub(super) fn named(effect: &Value) -> String {
     let text = |field: &str| effect.get(field).and_then(Value::as_str);
     let name = text("effect").unwrap_or("an effect");
     match text("instance").or_else(|| text("session")) {
@@ -170,12 +224,14 @@ pub fn replay<R: Borrow<RecordedReconcile>>(
     Ok(result)
 }
 
-/// Replays a file, or a directory of files.
+/// Replays histories one after the other: files, or directories of files.
 ///
 /// # Errors
-/// If the history cannot be read, or the policy is invalid.
-pub fn replay_path(path: &Path, policy: &ReplayPolicy) -> Result<Replay, HistoryError> {
-    replay(HistoryReader::open(path)?, policy)
+/// If a history cannot be read, or the policy is invalid.
+pub fn replay_paths(paths: &[impl AsRef<Path>], policy: &ReplayPolicy) -> Result<Replay, HistoryError> {
+    let mut reader = HistoryReader::open_all(paths)?;
+    let result = replay(&mut reader, policy)?;
+    Ok(Replay { warnings: reader.warnings().to_vec(), ..result })
 }
 
 /// The latest recorded policy and its replacement. The reconciles of a file share one policy.
@@ -207,12 +263,13 @@ impl Replay {
         if reconcile.decision.is_same(&decision) {
             return;
         }
-        let open = queries(&reconcile.worker, &reconcile.seen, policy, reconcile.at);
-        if let Some(query) = open.iter().next() {
+        if let Some(query) = reconcile.lacks(policy) {
             *self.undecided.entry(Query::as_str(query)).or_default() += 1;
             return;
         }
         self.changed += 1;
+        let reasons = (reconcile.decision.reason.clone(), decision.reason.code.as_str());
+        *self.counts.entry((reconcile.worker.id.clone(), reasons.0, reasons.1)).or_default() += 1;
         if self.differences.len() < MAX_DIFFERENCES {
             self.differences.push(Difference {
                 at: reconcile.at,
@@ -223,4 +280,21 @@ impl Replay {
             });
         }
     }
+}
+
+/// Numbers of differences by worker, recorded and replayed reason.
+type Counts = BTreeMap<(WorkerId, String, &'static str), u64>;
+
+fn summary(counts: &Counts) -> Vec<Summary> {
+    let part = |((worker, recorded, replayed), decisions): (&(WorkerId, String, &'static str), &u64)| Summary {
+        worker: worker.clone(),
+        recorded: recorded.clone(),
+        replayed,
+        decisions: *decisions,
+    };
+    counts.iter().map(part).collect()
+}
+
+fn serialize_summary<S: Serializer>(counts: &Counts, serializer: S) -> Result<S::Ok, S::Error> {
+    summary(counts).serialize(serializer)
 }

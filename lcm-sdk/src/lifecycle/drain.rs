@@ -16,6 +16,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::capabilities::Support;
@@ -28,6 +29,7 @@ use super::ids::WorkerId;
 use super::instance::Instance;
 use super::lookup::Lookup;
 use super::outcome::Requeue;
+use super::patch::DrainRequest;
 use super::policy::Policy;
 use super::reason::{Detail, Reason, ReasonCode};
 use super::session::{Session, SessionPhase, count_active};
@@ -444,6 +446,36 @@ pub fn cancel(worker: &Worker, cancelled_by: &str, reason: &str) -> Result<Decis
         return Err(DrainError::NotDraining { worker: worker.id.clone(), status: worker.status });
     }
     Ok(clear_notes(worker, back_to_running(worker, cancelled_by, reason)))
+}
+
+/// An operation of an operator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// Begins a drain.
+    Drain(DrainRequest),
+    /// Calls a drain off.
+    CancelDrain(DrainRequest),
+}
+
+impl Operation {
+    /// Decides the operation. Of the sessions, which a drain announces, it needs none to be refused.
+    ///
+    /// # Errors
+    /// Those of [`initiate`] and [`cancel`].
+    pub fn decide(&self, worker: &Worker, sessions: &[Session], now: Timestamp) -> Result<Decision, DrainError> {
+        match self {
+            Self::Drain(DrainRequest { reason, requested_by }) => initiate(worker, sessions, reason, requested_by, now),
+            Self::CancelDrain(DrainRequest { reason, requested_by }) => cancel(worker, requested_by, reason),
+        }
+    }
+
+    /// The request that it carries out.
+    pub const fn request(&self) -> &DrainRequest {
+        match self {
+            Self::Drain(request) | Self::CancelDrain(request) => request,
+        }
+    }
 }
 
 /// The failure of a cancellation that the control plane lacks.

@@ -255,6 +255,15 @@ impl EffectResult {
         self.kind().as_str()
     }
 
+    /// The code, with the instance that was launched or the failure: `done`, `launched i-1`, `failed: …`, `not_tried`.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Launched(launched) => format!("launched {}", launched.id),
+            Self::Failed(failure) => format!("failed: {failure}"),
+            Self::Planned | Self::Done | Self::IdleChecked(_) | Self::NotTried => self.as_str().to_owned(),
+        }
+    }
+
     /// The kind, without the instance, report or failure.
     pub const fn kind(&self) -> EffectResultKind {
         match self {

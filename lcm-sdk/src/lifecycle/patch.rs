@@ -1,6 +1,6 @@
 //! The write to a worker's record after a reconcile.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::decision::Changes;
 use super::event::Event;
@@ -40,7 +40,7 @@ pub struct Termination {
 }
 
 /// Author and reason of a drain, or of its cancellation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainRequest {
     /// Reason given by the requester.
     pub reason: String,

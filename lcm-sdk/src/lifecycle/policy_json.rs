@@ -181,6 +181,36 @@ impl Policy {
     }
 }
 
+impl Policy {
+    /// Reads a policy that another version wrote: fields that are not given keep their defaults, and unknown ones are
+    /// skipped. Returns their names as well.
+    ///
+    /// # Errors
+    /// For a value of the wrong kind, and a time that is none.
+    pub(crate) fn of_another_version(mut fields: Value) -> Result<(Self, Vec<String>), PolicyError> {
+        let known = serde_json::to_value(Self::default()).map_err(|error| PolicyError::Field(error.to_string()))?;
+        let mut unknown = Vec::new();
+        skip_unknown(&mut fields, &known, "", &mut unknown);
+        Ok((Self::default().with_fields(&fields)?, unknown))
+    }
+}
+
+/// Removes the fields that the known ones lack. The regions are named by the configuration.
+fn skip_unknown(fields: &mut Value, known: &Value, prefix: &str, unknown: &mut Vec<String>) {
+    let (Value::Object(fields), Value::Object(known)) = (fields, known) else { return };
+    fields.retain(|name, value| match known.get(name) {
+        Some(_) if name == "regions" => true,
+        Some(known) => {
+            skip_unknown(value, known, &format!("{prefix}{name}."), unknown);
+            true
+        }
+        None => {
+            unknown.push(format!("{prefix}{name}"));
+            false
+        }
+    });
+}
+
 fn merge(target: &mut Value, fields: &Value) {
     match (target, fields) {
         (Value::Object(target), Value::Object(fields)) => {

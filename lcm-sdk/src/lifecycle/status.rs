@@ -42,6 +42,20 @@ vocabulary! {
 }
 
 impl WorkerStatus {
+    /// Whether a worker stays in the status until something happens: in service, or at rest.
+    pub const fn is_settled(self) -> bool {
+        match self {
+            Self::Running | Self::Stopped | Self::Terminated | Self::Failed => true,
+            Self::Pending
+            | Self::Provisioning
+            | Self::Starting
+            | Self::Draining
+            | Self::Stopping
+            | Self::Terminating
+            | Self::Unknown => false,
+        }
+    }
+
     /// Whether the scheduler may place a new session on a worker in this status.
     pub const fn accepts_sessions(self) -> bool {
         match self {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::json::{FieldError, Fields};
+use super::json::{FieldError, Fields, Raw};
 
 /// The AMI name pattern of a template that names none.
 pub const DEFAULT_AMI_PATTERN: &str = "cisco-cml2.9*";
@@ -60,7 +60,15 @@ impl TryFrom<Value> for Template {
     type Error = FieldError;
 
     fn try_from(value: Value) -> Result<Self, FieldError> {
-        let mut fields = Fields::open("worker template", value)?;
+        Self::try_from(Raw::from(value))
+    }
+}
+
+impl TryFrom<Raw<'_>> for Template {
+    type Error = FieldError;
+
+    fn try_from(record: Raw<'_>) -> Result<Self, FieldError> {
+        let mut fields = Fields::open("worker template", record)?;
         let drain_timeout = match fields.number("drain_timeout_hours")? {
             None => DEFAULT_DRAIN_TIMEOUT,
             Some(hours) if (0.0..=MAX_DRAIN_TIMEOUT_HOURS).contains(&hours) => Duration::from_secs_f64(hours * 3600.0),
@@ -93,7 +101,7 @@ impl Serialize for Template {
 
 impl<'de> Deserialize<'de> for Template {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::try_from(Value::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+        Self::try_from(Raw::deserialize(deserializer)?).map_err(serde::de::Error::custom)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, NaiveDateTime, Utc};
+use chrono::{DateTime, NaiveDate, NaiveDateTime, Utc};
 
 /// A moment in UTC.
 pub type Timestamp = DateTime<Utc>;
@@ -33,6 +33,9 @@ pub fn until(then: Timestamp, now: Timestamp) -> Duration {
 /// assert_eq!(parse("yesterday"), None);
 /// ```
 pub fn parse(text: &str) -> Option<Timestamp> {
+    if let Some(plain) = parse_plain(text) {
+        return Some(plain);
+    }
     let text = text.trim();
     if let Ok(with_offset) = DateTime::parse_from_rfc3339(text) {
         return Some(with_offset.with_timezone(&Utc));
@@ -41,6 +44,31 @@ pub fn parse(text: &str) -> Option<Timestamp> {
         .iter()
         .find_map(|format| NaiveDateTime::parse_from_str(text, format).ok())
         .map(|naive| naive.and_utc())
+}
+
+/// Parses `2026-02-06T08:00:00Z`, with or without a fraction: the form in which LCM and most servers write times. Other
+/// forms, and times that do not exist, are `None`.
+pub(crate) fn parse_plain(text: &str) -> Option<Timestamp> {
+    let (head, tail) = text.as_bytes().split_at_checked(19)?;
+    let number = |digits: &[u8]| {
+        let digit = |number: u32, byte: &u8| byte.is_ascii_digit().then(|| number * 10 + u32::from(byte - b'0'));
+        digits.iter().try_fold(0, digit)
+    };
+    let is_separated = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
+    if !is_separated.iter().all(|(place, separator)| head[*place] == *separator) {
+        return None;
+    }
+    let nanos = match tail {
+        b"Z" => 0,
+        [b'.', digits @ .., b'Z'] if (1..=9).contains(&digits.len()) => {
+            number(digits)? * 10_u32.pow(9 - u32::try_from(digits.len()).ok()?)
+        }
+        _ => return None,
+    };
+    let year = i32::try_from(number(&head[..4])?).ok()?;
+    let date = NaiveDate::from_ymd_opt(year, number(&head[5..7])?, number(&head[8..10])?)?;
+    let (hour, minute, second) = (number(&head[11..13])?, number(&head[14..16])?, number(&head[17..19])?);
+    Some(date.and_hms_nano_opt(hour, minute, second, nanos)?.and_utc())
 }
 
 /// Formats a duration for people: `90 s`, `15 min`, `3 h 12 min`.
@@ -63,6 +91,38 @@ mod tests {
         assert_eq!(age(then, then), Duration::ZERO);
         assert_eq!(age(Timestamp::MAX_UTC, Timestamp::MIN_UTC), Duration::ZERO);
         assert!(age(Timestamp::MIN_UTC, Timestamp::MAX_UTC) > Duration::from_secs(1 << 40));
+    }
+
+    #[test]
+    fn plain_times_parse_as_all_others_do() {
+        let texts = [
+            "2026-02-06T08:00:00Z",
+            "2026-02-06T08:00:00.25Z",
+            "2024-02-29T23:59:59.123456789Z",
+            "0000-01-01T00:00:00.000000001Z",
+        ];
+        for text in texts {
+            let expected = DateTime::parse_from_rfc3339(text).expect("valid").to_utc();
+            assert_eq!(parse_plain(text), Some(expected), "{text}");
+        }
+        let others = [
+            "2026-02-06T08:00:00+02:00",
+            "2026-02-06 08:00:00Z",
+            "2026-02-06T08:00:60Z",
+            "2026-02-06T08:00:00.Z",
+            "2026-02-06T08:00:00.0123456789Z",
+            "2023-02-29T00:00:00Z",
+            "2026-13-01T00:00:00Z",
+            "2026-02-06T24:00:00Z",
+            "2026-02-0xT08:00:00Z",
+            "+026-02-06T08:00:00Z",
+            "",
+            "2026-02-06T08:00:0é",
+        ];
+        for text in others {
+            assert_eq!(parse_plain(text), None, "{text}");
+        }
+        assert!(parse("2026-02-06T08:00:60Z").is_some(), "a leap second");
     }
 
     #[test]

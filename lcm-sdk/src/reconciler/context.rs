@@ -1,5 +1,6 @@
 //! Shared state of the clones of one reconciler, and the lease one of them acts under.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,15 +10,16 @@ use tokio::sync::OwnedMutexGuard;
 use super::cache::{CachedFleet, FleetSnapshot, ScaleDowns, WorkerCache};
 use super::gate::TrustGate;
 use super::guards::Guards;
-use super::history::History;
 use super::last_known::LastKnown;
 use super::outbox::Outbox;
+use super::recent::Recent;
 use super::requests::KeyRequests;
 use super::result::Mode;
 use crate::controller::LeaderLease;
 use crate::controller::lease::FleetLockGuard;
-use crate::history::{HistoryWriter, RecordedReconcile};
+use crate::history::{Ending, HistoryWriter, RecordedReconcile};
 use crate::lifecycle::capabilities::Capabilities;
+use crate::lifecycle::drain::Operation;
 use crate::lifecycle::effect::EffectResult;
 use crate::lifecycle::event::Event;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
@@ -26,7 +28,7 @@ use crate::lifecycle::ids::WorkerId;
 use crate::lifecycle::instance::Instance;
 use crate::lifecycle::observation::Observation;
 use crate::lifecycle::policy::Policy;
-use crate::lifecycle::record::Applied;
+use crate::lifecycle::record::{Applied, Record};
 use crate::lifecycle::region::RegionError;
 use crate::lifecycle::scale_down::fleet_guards;
 use crate::lifecycle::secret::Secret;
@@ -77,7 +79,7 @@ struct Shared {
     cml_defaults: CmlDefaults,
     cache: WorkerCache,
     outbox: Outbox,
-    history: History,
+    recent: Recent,
     last_known: LastKnown,
     history_file: Option<HistoryFile>,
     fleet: Arc<tokio::sync::Mutex<CachedFleet>>,
@@ -131,7 +133,7 @@ impl Context {
             telemetry,
             cml_defaults,
             cache,
-            history: History::default(),
+            recent: Recent::default(),
             last_known: LastKnown::default(),
             history_file,
             fleet: Arc::default(),
@@ -204,8 +206,8 @@ impl Context {
         self.guards().gate()
     }
 
-    pub(super) fn history(&self) -> &History {
-        &self.shared.history
+    pub(super) fn recent(&self) -> &Recent {
+        &self.shared.recent
     }
 
     pub(super) fn last_known(&self) -> &LastKnown {
@@ -213,13 +215,27 @@ impl Context {
     }
 
     /// Queues a reconcile for the history file, if there is one. Of those that changed nothing, few are written.
-    pub(super) fn write_history(&self, worker: &Worker, observation: &Observation, applied: &Applied) {
+    pub(super) fn write_history(
+        &self,
+        worker: &Worker,
+        observation: &Observation,
+        operation: Option<Operation>,
+        applied: &Applied,
+        record: Option<&Record>,
+    ) {
         let Some(HistoryFile { writer, policy }) = &self.shared.history_file else { return };
         let Applied { decision, results, at, .. } = applied;
         if is_routine(applied) && !writer.takes_sample() {
             return;
         }
-        writer.write(RecordedReconcile::new(worker, observation, Arc::clone(policy), *at, decision, results));
+        let reconcile = RecordedReconcile::new(worker, observation, Arc::clone(policy), *at, decision, results);
+        let ended = record.and_then(|record| Ending::of(decision, record));
+        writer.write(RecordedReconcile { operation, ended, ..reconcile });
+    }
+
+    /// The directory of the history files, if they are written.
+    pub(super) fn history_directory(&self) -> Option<&Path> {
+        self.shared.history_file.as_ref().map(|file| file.writer.directory())
     }
 
     /// Waits until the history is in its file, up to a limit. Returns whether it is.

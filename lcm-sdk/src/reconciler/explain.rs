@@ -1,7 +1,5 @@
 //! Explains one worker: what was observed, what a reconcile would do and why, and what would change that.
 
-use std::time::Duration;
-
 use serde::Serialize;
 
 use super::result::{Mode, ReconcileResult};
@@ -9,16 +7,16 @@ use super::{Decided, Hints, Reconciler};
 use crate::lifecycle::backoff::Backoff;
 use crate::lifecycle::decide;
 use crate::lifecycle::decision::Decision;
-use crate::lifecycle::instance::{Image, Instance};
+use crate::lifecycle::instance::Instance;
 use crate::lifecycle::lookup::Lookup;
 use crate::lifecycle::observation::Observation;
+use crate::lifecycle::observed::ObservedPart;
 use crate::lifecycle::outcome::{Requeue, RequeueKind};
 use crate::lifecycle::policy::Policy;
 use crate::lifecycle::query::{Query, queries};
 use crate::lifecycle::reason::ReasonCode;
-use crate::lifecycle::session::count_active;
 use crate::lifecycle::status::{DesiredStatus, Ec2State, WorkerStatus};
-use crate::lifecycle::time::{self, Timestamp};
+use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::worker::Worker;
 
 /// The plan of a reconcile of a worker, with the reasons for it.
@@ -109,15 +107,6 @@ impl From<&Worker> for RecordSummary {
     }
 }
 
-/// One lookup and its response.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ObservedPart {
-    /// The lookup.
-    pub query: Query,
-    /// The response in short: what was found, `none`, or `unknown: ` and the failure.
-    pub found: String,
-}
-
 /// A change that would lead to another decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WhatIf {
@@ -159,7 +148,7 @@ impl Reconciler {
             Ok(Decided { worker, observed, decision, checks, now }) => {
                 let observation = &observed.observation;
                 let what_if = what_if(&worker, observation, &decision, self.policy(), now);
-                let observed = parts(&self.with_instance(&worker, observation.clone()).await);
+                let observed = self.with_instance(&worker, observation.clone()).await.parts();
                 let record = RecordSummary::from(&worker);
                 let plan = ReconcileResult::planned(&worker, decision).after(checks);
                 Explanation { at: now, record, observed, next: self.next(&plan, now), plan, what_if }
@@ -281,98 +270,4 @@ fn what_if(
         }
     }
     found
-}
-
-/// The lookups of an observation that were made, in short.
-fn parts(seen: &Observation) -> Vec<ObservedPart> {
-    let part = |query: Query| {
-        let found = match query {
-            Query::Instance => said(&seen.instance, instance),
-            Query::Tagged => said(&seen.tagged, |found| listed(found, instance)),
-            Query::Place => said(&seen.place, |place| match &place.caller.account_id {
-                Some(account) => format!("the credentials belong to account {account}"),
-                None => "the account of the credentials is not known".to_owned(),
-            }),
-            Query::Template => said(&seen.template, |template| {
-                let instance_type = template.instance_type.as_deref().unwrap_or("no instance type");
-                format!("{}: {instance_type}, AMI {}", template.name, template.ami_name_pattern)
-            }),
-            Query::Images => said(&seen.images, |images| match Image::newest(images) {
-                Some(newest) => format!("{} AMIs, the newest is {} ({})", images.len(), newest.id, newest.name),
-                None => "no AMI".to_owned(),
-            }),
-            Query::Sessions => said(&seen.sessions, |sessions| {
-                let each = listed(sessions, |session| format!("{} {}", session.id, session.state));
-                format!("{} active; {each}", count_active(sessions))
-            }),
-            Query::CloudMetrics => said(&seen.cloud_metrics, |metrics| {
-                let percent =
-                    |value: Option<f64>| value.map_or("not reported".to_owned(), |value| format!("{value:.0} %"));
-                let (cpu, memory) = (percent(metrics.cpu_utilization), percent(metrics.memory_utilization));
-                let bytes =
-                    |value: Option<f64>| value.map_or("not reported".to_owned(), |bytes| format!("{bytes:.0} B"));
-                let (received, sent) = (bytes(metrics.network_in_bytes), bytes(metrics.network_out_bytes));
-                let disk = percent(metrics.disk_utilization);
-                format!("CPU {cpu}, memory {memory}, disk {disk}, network in {received}, out {sent}")
-            }),
-            Query::Cml => said(&seen.cml, |cml| {
-                let count = |value: Option<u64>| value.map_or("?".to_owned(), |value| value.to_string());
-                let version = cml.cml_version.as_deref().unwrap_or("of unknown version");
-                format!("CML {version}: {} labs, {} nodes", count(cml.labs_count), count(cml.nodes_count))
-            }),
-            Query::Registration => said(&seen.registration, |registration| registration.raw.clone()),
-            Query::Telemetry => said(&seen.telemetry, |events| format!("{} events", events.len())),
-            Query::Idle => said(&seen.idle, |report| {
-                let idle = if report.is_idle { "idle" } else { "in use" };
-                match report.idle_minutes {
-                    Some(minutes) => format!("{idle}, {} without activity", time::spoken(duration(minutes))),
-                    None => idle.to_owned(),
-                }
-            }),
-            Query::Fleet => said(&seen.fleet, |fleet| format!("{} workers in service", fleet.running)),
-        };
-        found.map(|found| ObservedPart { query, found })
-    };
-    Query::ALL.iter().copied().filter_map(part).collect()
-}
-
-fn duration(minutes: f64) -> Duration {
-    Duration::try_from_secs_f64(minutes * 60.0).unwrap_or_default()
-}
-
-fn said<T>(lookup: &Lookup<T>, found: impl FnOnce(&T) -> String) -> Option<String> {
-    match lookup {
-        Lookup::NotRequested => None,
-        Lookup::Found(value) => Some(found(value)),
-        Lookup::Absent => Some("none".to_owned()),
-        Lookup::Unknown(failure) => Some(format!("unknown: {failure}")),
-    }
-}
-
-fn listed<T>(items: &[T], each: impl Fn(&T) -> String) -> String {
-    /// Number of listed items.
-    const SHOWN: usize = 5;
-    let mut shown: Vec<String> = items.iter().take(SHOWN).map(each).collect();
-    match items.len().saturating_sub(SHOWN) {
-        0 if shown.is_empty() => "none".to_owned(),
-        0 => shown.join("; "),
-        more => {
-            shown.push(format!("and {more} more"));
-            shown.join("; ")
-        }
-    }
-}
-
-fn instance(instance: &Instance) -> String {
-    let Instance { id, state, instance_type, .. } = instance;
-    let mut text = format!("{id} is {state}");
-    for (before, value) in [(", ", instance_type.as_deref()), (", at ", instance.address())] {
-        if let Some(value) = value {
-            text += &format!("{before}{value}");
-        }
-    }
-    if let Some(reason) = &instance.state_reason {
-        text += &format!(" ({reason})");
-    }
-    text
 }

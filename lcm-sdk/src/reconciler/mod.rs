@@ -12,14 +12,15 @@ mod context;
 mod explain;
 pub(crate) mod gate;
 mod guards;
-mod history;
 pub(crate) mod last_known;
 mod observe;
 mod operations;
 mod outbox;
+mod recent;
 pub(crate) mod requests;
 mod result;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ use self::requests::KeyRequests;
 use self::result::effect_reports;
 use crate::controller::LeaderLease;
 use crate::controller::timers::Timers;
-use crate::history::HistoryWriter;
+use crate::history::{self, HistoryError, HistoryReader, HistoryWriter};
 use crate::lifecycle::capabilities::Support;
 use crate::lifecycle::decide;
 use crate::lifecycle::decision::Decision;
@@ -63,12 +64,12 @@ use crate::ports::{CmlTarget, ControlPlane, Coordination, Ports};
 use crate::telemetry::{Anomaly, Telemetry};
 
 pub use self::context::CmlDefaults;
-pub use self::explain::{Explanation, NextReconcile, ObservedPart, RecordSummary, WhatIf};
+pub use self::explain::{Explanation, NextReconcile, RecordSummary, WhatIf};
 pub use self::gate::UntrustedRegion;
 pub use self::guards::Guards;
-pub use self::history::{HistoryEntry, HistoryReason, RecentEvents, WorkerEvent};
 pub use self::last_known::{KnownCml, KnownInstance, KnownWorker};
 pub use self::operations::OperationError;
+pub use self::recent::{HistorySource, RecentEvents, RecentReason, RecentReconcile, WorkerEvent, WorkerHistory};
 pub use self::result::{EffectReport, Mode, ReconcileResult};
 
 /// Attempts per reconcile. The record changed during every attempt but the last.
@@ -79,6 +80,9 @@ const RECORD_MAX_AGE: Duration = Duration::from_secs(10);
 
 /// The same for a record without a version, whose writes nothing guards.
 const UNGUARDED_RECORD_MAX_AGE: Duration = Duration::from_secs(1);
+
+/// Longest time that a reader of the recording waits for the reconciles in the queue.
+const FLUSH_LIMIT: Duration = Duration::from_secs(2);
 
 /// Holds the lock of one worker. Shared with the task that applies a decision, so that it outlives a dropped caller.
 type WorkerLock = Arc<OwnedMutexGuard<()>>;
@@ -288,7 +292,7 @@ impl Reconciler {
         );
         let (at, started) = (self.ports().clock.now(), Instant::now());
         let result = self.attempt_until_recorded(worker, hints, mode).instrument(span.clone()).await;
-        self.context.history().note(&result, at, started.elapsed());
+        self.context.recent().note(&result, at, started.elapsed());
         if mode == Mode::Real {
             self.last_known().recorded(&result, self.timers().now(), self.ports().clock.now());
         }
@@ -516,7 +520,7 @@ impl Reconciler {
             Ok(applied) => applied,
             Err(failure) => return Err(Box::new(ReconcileResult::record_unknown(&worker, Mode::Real, &failure))),
         };
-        self.context.write_history(&worker, &observation, &applied);
+        self.context.write_history(&worker, &observation, None, &applied, None);
         observation.idle = applied.idle_report();
         // A session may have begun since; scale-down lists them again.
         observation.sessions = Lookup::NotRequested;
@@ -603,17 +607,17 @@ impl Reconciler {
         if decision.does_nothing() {
             self.telemetry().count(decision.counts);
             let applied = Applied { decision, results: Vec::new(), at: now, version: None };
-            self.context.write_history(worker, &observed.observation, &applied);
+            self.context.write_history(worker, &observed.observation, observed.operation, &applied, None);
             let Decision { outcome, requeue, reason, .. } = applied.decision;
             return Ok(ReconcileResult::unchanged(worker, Mode::Real, outcome, requeue, reason));
         }
         let (context, worker, lock) = (self.context.clone(), worker.clone(), Arc::clone(lock));
         to_completion(|cancel| async move {
             let _lock = lock;
-            let mut fleet = observed.fleet;
+            let Observed { observation, mut fleet, operation } = observed;
             let applied = apply_while_counted(&context, &worker, decision, fleet.as_ref(), &cancel, now).await?;
-            context.write_history(&worker, &observed.observation, &applied);
             let record = record(&worker, &applied);
+            context.write_history(&worker, &observation, operation, &applied, Some(&record));
             let result = persist(&context, &worker, &applied, record).await?;
             if let Some(fleet) = &mut fleet
                 && applied.decision.scales_down()
@@ -649,13 +653,39 @@ impl Reconciler {
 
     /// The last reconciles of a worker that changed something or went wrong, the oldest first, and how it has been since.
     /// Bounded, in memory, and empty for a worker at which nothing happened since the process started.
-    pub fn history(&self, worker: &WorkerId) -> Vec<HistoryEntry> {
-        self.context.history().of(worker)
+    pub fn recent(&self, worker: &WorkerId) -> Vec<RecentReconcile> {
+        self.context.recent().of(worker)
+    }
+
+    /// The chain of reconciles that led to the status of a worker at a time: from the recording, else from the last
+    /// reconciles in memory.
+    ///
+    /// # Errors
+    /// If the recording cannot be read.
+    pub async fn why(&self, worker: &WorkerId, at: Timestamp) -> Result<WorkerHistory, HistoryError> {
+        let Some(directory) = self.context.history_directory().map(Path::to_owned) else {
+            let recent = self.recent(worker).into_iter().filter(|entry| entry.at <= at);
+            let steps = history::chain(recent.map(|entry| entry.into_step(worker)).collect());
+            return Ok(WorkerHistory { source: HistorySource::Memory, at, steps });
+        };
+        self.context.flush_history(FLUSH_LIMIT).await;
+        let id = worker.clone();
+        let read = tokio::task::spawn_blocking(move || match HistoryReader::open(&directory) {
+            Ok(reader) => history::why(reader, &id, at),
+            // Nothing was recorded yet.
+            Err(HistoryError::Empty { .. }) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        });
+        let steps = match read.await {
+            Ok(steps) => steps?,
+            Err(error) => return Err(HistoryError::Interrupted(error.to_string())),
+        };
+        Ok(WorkerHistory { source: HistorySource::Recording, at, steps })
     }
 
     /// The entries of the histories of all workers from a number on, as far as they are still held.
     pub fn recent_events(&self, from: u64) -> RecentEvents {
-        self.context.history().since(from)
+        self.context.recent().since(from)
     }
 
     /// The state that other reconcilers on the same ports can share.

@@ -6,6 +6,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use super::context::{Context, FleetGuard};
 use super::gate::credentials_changed;
 use super::result::Mode;
+use crate::lifecycle::drain::Operation;
 use crate::lifecycle::failure::CallFailure;
 use crate::lifecycle::idle::IdleReport;
 use crate::lifecycle::instance::{Image, Instance};
@@ -20,10 +21,11 @@ use crate::lifecycle::worker::Worker;
 /// Upper bound on the stages of one observation. More would mean that `queries` repeats itself.
 const MAX_STAGES: usize = 10;
 
-/// An observation, and the fleet if it was counted.
+/// An observation, the fleet if it was counted, and the operation that it is for if an operator requested one.
 pub(super) struct Observed {
     pub(super) observation: Observation,
     pub(super) fleet: Option<FleetGuard>,
+    pub(super) operation: Option<Operation>,
 }
 
 /// Stores the response to a query in its field.
@@ -37,7 +39,7 @@ pub(super) async fn observe(
     mode: Mode,
     now: Timestamp,
 ) -> Observed {
-    let mut observed = Observed { observation, fleet: None };
+    let mut observed = Observed { observation, fleet: None, operation: None };
     for _ in 0..MAX_STAGES {
         let due = queries(worker, &observed.observation, context.policy(), now);
         if due.is_empty() {

@@ -8,10 +8,10 @@ use tokio::time::Instant;
 use super::observe::Observed;
 use super::{Explanation, Hints, MAX_ATTEMPTS, Mode, ReconcileResult, Reconciler};
 use crate::lifecycle::capabilities::Support;
-use crate::lifecycle::decision::Decision;
-use crate::lifecycle::drain::{self, DrainError};
+use crate::lifecycle::drain::{self, DrainError, Operation};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::WorkerId;
+use crate::lifecycle::lookup::Lookup;
 use crate::lifecycle::observation::Observation;
 use crate::lifecycle::patch::DrainRequest;
 use crate::lifecycle::status::WorkerStatus;
@@ -40,13 +40,6 @@ pub enum OperationError {
     Failed(CallFailure),
 }
 
-/// The operation to carry out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Operation {
-    Drain,
-    CancelDrain,
-}
-
 impl Reconciler {
     /// Takes a running worker out of placement and begins its drain. The following reconciles wait for its sessions and
     /// stop it; see [`drain`](mod@crate::lifecycle::drain).
@@ -58,7 +51,7 @@ impl Reconciler {
     /// # Cancel safety
     /// As for a reconcile: a write that was started is finished.
     pub async fn drain(&self, worker: &WorkerId, request: &DrainRequest) -> Result<ReconcileResult, OperationError> {
-        self.operate(worker, request, Operation::Drain).await
+        self.operate(worker, Operation::Drain(request.clone())).await
     }
 
     /// Cancels the drain of a worker and puts it back in service. No session is touched.
@@ -75,7 +68,7 @@ impl Reconciler {
         worker: &WorkerId,
         request: &DrainRequest,
     ) -> Result<ReconcileResult, OperationError> {
-        self.operate(worker, request, Operation::CancelDrain).await
+        self.operate(worker, Operation::CancelDrain(request.clone())).await
     }
 
     /// Reads the record of a worker and reconciles it at once.
@@ -107,12 +100,8 @@ impl Reconciler {
         read.ok_or_else(|| OperationError::NoSuchWorker(id.clone()))
     }
 
-    async fn operate(
-        &self,
-        id: &WorkerId,
-        request: &DrainRequest,
-        operation: Operation,
-    ) -> Result<ReconcileResult, OperationError> {
+    async fn operate(&self, id: &WorkerId, operation: Operation) -> Result<ReconcileResult, OperationError> {
+        let DrainRequest { reason, requested_by } = operation.request();
         let lock = Arc::new(self.cache().lock(id).await);
         for _ in 0..MAX_ATTEMPTS {
             if !self.lease().is_valid() {
@@ -121,15 +110,17 @@ impl Reconciler {
             let worker = self.read(id).await?;
             self.cache().mark_read(&worker);
             let (now, started) = (self.ports().clock.now(), Instant::now());
-            self.check_support(&worker, operation)?;
-            let decision = self.decide_operation(&worker, request, operation, now).await?;
+            self.check_support(&worker, &operation)?;
+            let observation = self.observe_operation(&worker, &operation, now).await?;
+            let sessions = observation.sessions.found().map(Vec::as_slice).unwrap_or_default();
+            let decision = operation.decide(&worker, sessions, now)?;
             let to = decision.transition.map_or(worker.status, |transition| transition.to());
-            let observed = Observed { observation: Observation::default(), fleet: None };
+            let observed = Observed { observation, fleet: None, operation: Some(operation.clone()) };
             match self.apply_and_record(&worker, decision, observed, now, &lock).await {
                 Ok(result) if result.to_status == to => {
-                    self.context.history().note(&result, now, started.elapsed());
+                    self.context.recent().note(&result, now, started.elapsed());
                     tracing::info!(
-                        target: "lcm::reconcile", worker = %id, by = request.requested_by, why = request.reason,
+                        target: "lcm::reconcile", worker = %id, by = requested_by, why = reason,
                         "an operator requested this: {}", result.reason
                     );
                     return Ok(result);
@@ -151,34 +142,34 @@ impl Reconciler {
 
     /// Refuses a cancellation that the control plane is known to lack. A worker whose desired status is running leaves the
     /// drain without it.
-    fn check_support(&self, worker: &Worker, operation: Operation) -> Result<(), OperationError> {
+    fn check_support(&self, worker: &Worker, operation: &Operation) -> Result<(), OperationError> {
         let cancels = self.ports().control_plane.capabilities().cancel_drain;
         match (operation, cancels) {
-            (Operation::CancelDrain, Support::No)
+            (Operation::CancelDrain(_), Support::No)
                 if worker.status == WorkerStatus::Draining && !drain::is_wanted_again(worker) =>
             {
                 Err(OperationError::NotSupported(drain::cancel_unsupported()))
             }
-            (Operation::CancelDrain | Operation::Drain, _) => Ok(()),
+            (Operation::CancelDrain(_) | Operation::Drain(_), _) => Ok(()),
         }
     }
 
-    async fn decide_operation(
+    /// Lists the sessions of a worker that can be drained.
+    async fn observe_operation(
         &self,
         worker: &Worker,
-        request: &DrainRequest,
-        operation: Operation,
+        operation: &Operation,
         now: Timestamp,
-    ) -> Result<Decision, OperationError> {
-        let DrainRequest { reason, requested_by } = request;
-        Ok(match operation {
-            Operation::CancelDrain => drain::cancel(worker, requested_by, reason)?,
-            Operation::Drain => {
-                // The status first: a worker that cannot be drained needs no listing.
-                let _ = drain::initiate(worker, &[], reason, requested_by, now)?;
-                let sessions = self.ports().control_plane.sessions(&worker.id).await.map_err(OperationError::Failed)?;
-                drain::initiate(worker, &sessions, reason, requested_by, now)?
+    ) -> Result<Observation, OperationError> {
+        // The status first: a worker that cannot be drained needs no listing.
+        let _ = operation.decide(worker, &[], now)?;
+        let sessions = match operation {
+            Operation::CancelDrain(_) => Lookup::NotRequested,
+            Operation::Drain(_) => {
+                let sessions = self.ports().control_plane.sessions(&worker.id).await;
+                Lookup::Found(sessions.map_err(OperationError::Failed)?)
             }
-        })
+        };
+        Ok(Observation { sessions, ..Observation::default() })
     }
 }

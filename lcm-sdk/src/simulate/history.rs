@@ -128,21 +128,7 @@ impl History {
     pub fn why(&self, worker: &str, at: Timestamp) -> Vec<&Step> {
         let steps: Vec<&Step> = self.steps_of(worker).take_while(|step| step.at <= at).collect();
         let Some((last, earlier)) = steps.split_last() else { return Vec::new() };
-        let is_settled = |step: &&Step| {
-            step.to != step.from
-                && match step.to {
-                    WorkerStatus::Running | WorkerStatus::Stopped | WorkerStatus::Terminated | WorkerStatus::Failed => {
-                        true
-                    }
-                    WorkerStatus::Pending
-                    | WorkerStatus::Provisioning
-                    | WorkerStatus::Starting
-                    | WorkerStatus::Draining
-                    | WorkerStatus::Stopping
-                    | WorkerStatus::Terminating
-                    | WorkerStatus::Unknown => false,
-                }
-        };
+        let is_settled = |step: &&Step| step.to != step.from && step.to.is_settled();
         let begin = earlier.iter().rposition(is_settled).map_or(0, |settled| settled + 1);
         earlier[begin..].iter().copied().chain([*last]).collect()
     }

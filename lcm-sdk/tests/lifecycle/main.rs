@@ -7,7 +7,6 @@ mod drain;
 #[cfg(not(feature = "runtime"))]
 mod graph;
 mod grid;
-mod history;
 mod launch;
 mod orphans;
 mod properties;

@@ -418,7 +418,8 @@ pub(crate) const ALL: &[Scenario] = &[
         workers: |world| {
             add_pending_worker(world);
             let failure = CallFailure::new(FailureKind::Unparsable, "404 of a gateway");
-            world.control_plane.plan("template", PortFault::Fail(failure));
+            // The loops beside the reconciles read it as well.
+            (0..4).for_each(|_| world.control_plane.plan("template", PortFault::Fail(failure.clone())));
         },
         is_done: |world| has_status(world, WorkerStatus::Running),
         points: Points::OneIn(9),

@@ -31,6 +31,7 @@ mod pairs;
 mod points;
 mod ports;
 mod process;
+mod recordings;
 mod records;
 mod rng;
 mod rules;
@@ -50,11 +51,12 @@ use self::summary::Summary;
 /// Name of a claim and its test.
 type Claim = (&'static str, fn() -> Summary);
 
-const CLAIMS: [Claim; 5] = [
+const CLAIMS: [Claim; 6] = [
     ("equal_seeds_give_equal_days", equal_seeds),
     ("workers_converge_after_random_days", random_days),
     ("scripts_survive_faults_at_every_point", script_points),
     ("broken_controllers_are_caught", broken_controllers),
+    ("recordings_tell_the_decisions_of_broken_controllers", recordings::recordings),
     ("all_histories_of_the_model_keep_the_rules", check::check),
 ];
 

@@ -21,6 +21,7 @@ use super::broken::Broken;
 use super::call::{Call, Reply};
 use super::faults::{Fault, failure};
 use super::ports::ProcessPorts;
+use super::recordings;
 use super::world::{Discovery, UNKNOWN_REGION, World};
 
 /// A controller from its start to its crash.
@@ -117,6 +118,7 @@ impl Process {
             config.election.key = format!("/lcm/service-{}/leader", self.slot);
         }
         config = config
+            .with_history(setup.is_recorded.then(recordings::writer).flatten())
             .with_shards(Shards::new(setup.shards).expect("a valid number of shards"))
             .with_startup(StartupConfig::default())
             .with_cml(CmlDefaults::new("admin", "admin"));

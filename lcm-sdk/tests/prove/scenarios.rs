@@ -61,7 +61,15 @@ impl Scenario {
     /// Runs the script with events at the given calls.
     pub(crate) fn run(&self, round: u64, planned: &[(u64, Injection)], broken: Option<Broken>) -> ScriptRun {
         let base = (self.setup)();
-        let setup = Setup { broken, seed: base.seed + 100 * round, ..base };
+        self.run_with(Setup { broken, seed: base.seed + 100 * round, ..base }, planned)
+    }
+
+    /// Runs the script and records its reconciles.
+    pub(crate) fn record(&self) -> ScriptRun {
+        self.run_with(Setup { is_recorded: true, ..(self.setup)() }, &[])
+    }
+
+    fn run_with(&self, setup: Setup, planned: &[(u64, Injection)]) -> ScriptRun {
         on_paused_time(async {
             let cluster = Cluster::start(setup, self.workers);
             {

@@ -96,6 +96,8 @@ pub(crate) struct Setup {
     pub(crate) scales_down: bool,
     /// The deliberate defect of the controllers, if any.
     pub(crate) broken: Option<Broken>,
+    /// Whether its controllers record their reconciles.
+    pub(crate) is_recorded: bool,
 }
 
 /// How instances without a record and records without an instance are found.
@@ -127,6 +129,7 @@ impl Setup {
             ends_sessions: true,
             scales_down: false,
             broken: None,
+            is_recorded: false,
         }
     }
 }

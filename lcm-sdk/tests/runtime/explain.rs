@@ -101,10 +101,10 @@ async fn operations_and_failures_are_in_the_history() {
         harness.compute.fail_next(ComputeOperation::Stop, refused);
         let _ = harness.reconcile(&reconciler, 2).await;
     }
-    let drained = reconciler.history(&worker_id(1));
+    let drained = reconciler.recent(&worker_id(1));
     let codes: Vec<&str> = drained.iter().map(|entry| entry.reason.code.as_str()).collect();
     assert_eq!(codes, ["drain_requested"], "{drained:?}");
-    let failed = reconciler.history(&worker_id(2));
+    let failed = reconciler.recent(&worker_id(2));
     assert_eq!(
         (failed.len(), failed[0].reason.code, failed[0].repeats),
         (1, ReasonCode::EffectFailed, 2),

@@ -30,6 +30,7 @@ impl Controller {
             let mut ports = from_settings::ports_for_fake_cloud(&settings, &cloud.endpoints().aws_url, &telemetry)?;
             ports.clock = Arc::new(CloudClock(Arc::clone(cloud.world())));
             let (etcd, config) = (from_settings::coordination(&settings)?, from_settings::controller_config(&settings));
+            let config = config.with_history(from_settings::history(&settings)?);
             let controller = WorkerController::new(ports, settings.policy(), etcd, config, telemetry.clone())?;
             Ok((controller, telemetry))
         })
@@ -87,5 +88,9 @@ fn variables(cloud: &FakeCloud, name: &str, sweep_after: Duration) -> BTreeMap<S
         ("METRICS_POLL_INTERVAL", "5".to_owned()),
         ("DEBOUNCE_SECONDS", "0.05".to_owned()),
     ];
-    printed.chain(overrides.map(|(name, value)| (name.to_owned(), value))).collect()
+    // The demo can be recorded.
+    let recording = ["LCM_HISTORY_DIR", "LCM_HISTORY_SAMPLE"]
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)));
+    printed.chain(overrides.map(|(name, value)| (name.to_owned(), value))).chain(recording).collect()
 }

@@ -10,8 +10,8 @@ use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// Typical number of fields of a record.
-const USUAL: usize = 48;
+/// Number of fields that most objects have at most.
+const USUAL: usize = 16;
 /// Number of fields from which on names are indexed instead of compared one by one.
 const MOST: usize = 256;
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::result::{Mode, ReconcileResult};
-use crate::lifecycle::effect::EffectResult;
+use crate::history::{RecordedStep, StepReason};
 use crate::lifecycle::ids::WorkerId;
 use crate::lifecycle::outcome::Outcome;
 use crate::lifecycle::reason::{Reason, ReasonCode};
@@ -24,7 +24,7 @@ const IN_TOTAL: usize = 10_000;
 /// One reconcile of a worker, or several in a row that ended the same.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct HistoryEntry {
+pub struct RecentReconcile {
     /// When the reconcile began; of several, the first.
     pub at: Timestamp,
     /// When the latest of them began.
@@ -38,7 +38,7 @@ pub struct HistoryEntry {
     /// The status after it.
     pub to_status: WorkerStatus,
     /// The reason for the outcome.
-    pub reason: HistoryReason,
+    pub reason: RecentReason,
     /// The effects in order, such as `stop_instance i-1`.
     pub effects: Box<[Box<str>]>,
     /// The result of each effect: `done`, `launched i-1`, `not_tried`, or `failed: ` and the failure.
@@ -52,16 +52,38 @@ pub struct HistoryEntry {
     is_routine: bool,
 }
 
-/// The reason of a [`HistoryEntry`].
+/// The chain of reconciles that led to the status of a worker at a time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct HistoryReason {
+#[non_exhaustive]
+pub struct WorkerHistory {
+    /// Where it is from.
+    pub source: HistorySource,
+    /// The time.
+    pub at: Timestamp,
+    /// The reconciles, the oldest first; empty if none is known up to that time.
+    pub steps: Vec<RecordedStep>,
+}
+
+/// Where the history of a worker is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HistorySource {
+    /// The files of the recording, with observations.
+    Recording,
+    /// The memory of the controller: the last reconciles since it started, without observations.
+    Memory,
+}
+
+/// The reason of a [`RecentReconcile`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RecentReason {
     /// The stable code.
     pub code: ReasonCode,
     /// The sentence, with its details.
     pub sentence: Box<str>,
 }
 
-/// An entry of the histories of all workers.
+/// A recent reconcile of any worker.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WorkerEvent {
     /// Number of the entry, ascending over all workers.
@@ -70,10 +92,10 @@ pub struct WorkerEvent {
     pub worker_id: WorkerId,
     /// The reconcile.
     #[serde(flatten)]
-    pub entry: HistoryEntry,
+    pub entry: RecentReconcile,
 }
 
-/// Recent entries of the histories of all workers.
+/// Recent reconciles of all workers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RecentEvents {
     /// Number of the next entry: with it, a later request continues without a gap.
@@ -82,13 +104,13 @@ pub struct RecentEvents {
     pub events: Vec<WorkerEvent>,
 }
 
-impl From<&Reason> for HistoryReason {
+impl From<&Reason> for RecentReason {
     fn from(reason: &Reason) -> Self {
         Self { code: reason.code, sentence: reason.to_string().into() }
     }
 }
 
-impl HistoryEntry {
+impl RecentReconcile {
     fn new(result: &ReconcileResult, at: Timestamp, took: Duration) -> Self {
         Self {
             at,
@@ -99,10 +121,29 @@ impl HistoryEntry {
             to_status: result.to_status,
             reason: (&result.reason).into(),
             effects: result.effects.iter().map(|report| report.effect.to_string().into()).collect(),
-            results: result.effects.iter().map(|report| told(&report.result).into()).collect(),
+            results: result.effects.iter().map(|report| report.result.text().into()).collect(),
             changes: result.changes.to_json(),
             duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             is_routine: result.is_routine(),
+        }
+    }
+
+    /// The same as a step of a recording, without the observation.
+    pub(super) fn into_step(self, worker: &WorkerId) -> RecordedStep {
+        let texts = |texts: Box<[Box<str>]>| texts.into_iter().map(String::from).collect();
+        RecordedStep {
+            at: self.at,
+            last_at: self.last_at,
+            repeats: self.repeats,
+            worker_id: worker.clone(),
+            outcome: self.outcome,
+            from_status: self.from_status,
+            to_status: self.to_status,
+            reason: StepReason { code: self.reason.code.as_str().to_owned(), sentence: self.reason.sentence.into() },
+            requested_by: None,
+            observed: Vec::new(),
+            effects: texts(self.effects),
+            results: texts(self.results),
         }
     }
 
@@ -114,30 +155,19 @@ impl HistoryEntry {
     }
 }
 
-/// The result of an effect as one text.
-fn told(result: &EffectResult) -> String {
-    match result {
-        EffectResult::Launched(launched) => format!("launched {}", launched.id),
-        EffectResult::Failed(failure) => format!("failed: {failure}"),
-        EffectResult::Planned | EffectResult::Done | EffectResult::IdleChecked(_) | EffectResult::NotTried => {
-            result.as_str().to_owned()
-        }
-    }
-}
-
-/// The histories of all workers. A worker at which nothing ever happened takes no memory.
+/// The recent reconciles of all workers. A worker at which nothing ever happened takes no memory.
 #[derive(Debug, Default)]
-pub(super) struct History(Mutex<Entries>);
+pub(super) struct Recent(Mutex<Entries>);
 
 #[derive(Debug, Default)]
 struct Entries {
-    by_worker: HashMap<WorkerId, VecDeque<(u64, HistoryEntry)>>,
+    by_worker: HashMap<WorkerId, VecDeque<(u64, RecentReconcile)>>,
     /// Every entry by age. An entry that its worker dropped stays until it is the oldest.
     by_age: VecDeque<(u64, WorkerId)>,
     next: u64,
 }
 
-impl History {
+impl Recent {
     /// Notes a reconcile.
     pub(super) fn note(&self, result: &ReconcileResult, at: Timestamp, took: Duration) {
         if result.mode == Mode::DryRun {
@@ -149,12 +179,12 @@ impl History {
         if is_routine && !entries.by_worker.contains_key(&result.worker_id) {
             return;
         }
-        let entry = HistoryEntry::new(result, at, took);
+        let entry = RecentReconcile::new(result, at, took);
         let of_worker = entries.by_worker.entry(result.worker_id.clone()).or_default();
         if let Some((_, last)) = of_worker.back_mut()
             && entry.repeats(last)
         {
-            *last = HistoryEntry { at: last.at, repeats: last.repeats.saturating_add(1), ..entry };
+            *last = RecentReconcile { at: last.at, repeats: last.repeats.saturating_add(1), ..entry };
             return;
         }
         if of_worker.len() == PER_WORKER {
@@ -169,7 +199,7 @@ impl History {
     }
 
     /// Returns the entries of a worker, the oldest first.
-    pub(super) fn of(&self, worker: &WorkerId) -> Vec<HistoryEntry> {
+    pub(super) fn of(&self, worker: &WorkerId) -> Vec<RecentReconcile> {
         let entries = self.0.lock();
         entries.by_worker.get(worker).into_iter().flatten().map(|(_, entry)| entry.clone()).collect()
     }
@@ -205,7 +235,7 @@ impl Entries {
 mod tests {
     use super::*;
     use crate::lifecycle::decision::Changes;
-    use crate::lifecycle::effect::Effect;
+    use crate::lifecycle::effect::{Effect, EffectResult};
     use crate::lifecycle::outcome::Requeue;
     use crate::lifecycle::worker::Worker;
     use crate::reconciler::EffectReport;
@@ -230,16 +260,16 @@ mod tests {
 
     #[test]
     fn idle_workers_take_no_memory() {
-        let history = History::default();
-        history.note(&result("w-1", Outcome::Success, ReasonCode::AtRest), at(0), TOOK);
+        let kept = Recent::default();
+        kept.note(&result("w-1", Outcome::Success, ReasonCode::AtRest), at(0), TOOK);
         let dry = ReconcileResult { mode: Mode::DryRun, ..started("w-1") };
-        history.note(&dry, at(0), TOOK);
-        assert!(history.0.lock().by_worker.is_empty());
+        kept.note(&dry, at(0), TOOK);
+        assert!(kept.0.lock().by_worker.is_empty());
     }
 
     #[test]
     fn written_fields_are_no_routine() {
-        let history = History::default();
+        let kept = Recent::default();
         let changes = Changes { drain_tries: Some(2), ..Changes::default() };
         let written = ReconcileResult {
             changes: Box::new(changes),
@@ -247,20 +277,20 @@ mod tests {
         };
         assert!(!written.is_routine());
         assert_eq!(written.steps(), ["✓ record drain_tries 2"]);
-        history.note(&written, at(0), TOOK);
-        let entries = history.of(&"w-1".into());
+        kept.note(&written, at(0), TOOK);
+        let entries = kept.of(&"w-1".into());
         assert_eq!(entries[0].changes["drain_tries"], 2);
     }
 
     #[test]
     fn same_endings_in_a_row_are_one_entry() {
-        let history = History::default();
-        history.note(&started("w-1"), at(0), TOOK);
+        let kept = Recent::default();
+        kept.note(&started("w-1"), at(0), TOOK);
         for second in 1..=5 {
-            history.note(&result("w-1", Outcome::Retry, ReasonCode::Ec2Unknown), at(second), TOOK);
+            kept.note(&result("w-1", Outcome::Retry, ReasonCode::Ec2Unknown), at(second), TOOK);
         }
-        history.note(&result("w-1", Outcome::Success, ReasonCode::AtRest), at(6), TOOK);
-        let entries = history.of(&"w-1".into());
+        kept.note(&result("w-1", Outcome::Success, ReasonCode::AtRest), at(6), TOOK);
+        let entries = kept.of(&"w-1".into());
         let shown: Vec<_> = entries.iter().map(|entry| (entry.reason.code, entry.repeats, entry.last_at)).collect();
         assert_eq!(
             shown,
@@ -276,24 +306,24 @@ mod tests {
 
     #[test]
     fn number_of_entries_is_bounded() {
-        let history = History::default();
+        let kept = Recent::default();
         let alternate = |id: &str, count: usize| {
             for turn in 0..count {
                 let code = [ReasonCode::Ec2Unknown, ReasonCode::ImagesUnknown][turn % 2];
-                history.note(&result(id, Outcome::Retry, code), at(turn as i64), TOOK);
+                kept.note(&result(id, Outcome::Retry, code), at(turn as i64), TOOK);
             }
         };
         alternate("w-1", 100);
-        let recent = history.since(95);
+        let recent = kept.since(95);
         let numbers: Vec<u64> = recent.events.iter().map(|event| event.number).collect();
         assert_eq!((numbers, recent.next), (vec![95, 96, 97, 98, 99], 100));
-        assert_eq!(history.since(100).events, []);
-        let entries = history.of(&"w-1".into());
+        assert_eq!(kept.since(100).events, []);
+        let entries = kept.of(&"w-1".into());
         assert_eq!((entries.len(), entries[0].at), (PER_WORKER, at(80)));
         for worker in 0..IN_TOTAL {
             alternate(&format!("x-{worker}"), 2);
         }
-        let held = history.0.lock();
+        let held = kept.0.lock();
         assert_eq!(held.by_age.len(), IN_TOTAL);
         assert_eq!(held.by_worker.values().map(VecDeque::len).sum::<usize>(), IN_TOTAL);
         assert!(!held.by_worker.contains_key(&WorkerId::from("w-1")), "the oldest go first");
