@@ -46,8 +46,6 @@ impl<'a> Form<'a> {
 
     /// Returns a parameter.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        #[cfg(test)]
-        reads::note(name);
         let index = self.fields.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
         self.fields.get(index).map(|(_, value)| &**value)
     }
@@ -93,8 +91,6 @@ impl<'a> Form<'a> {
     pub(crate) fn list(&self, name: &str) -> Vec<String> {
         let mut numbered: Vec<(u32, &str)> =
             self.with_prefix(name).filter_map(|(rest, value)| Some((rest.parse().ok()?, value))).collect();
-        #[cfg(test)]
-        numbered.iter().for_each(|(number, _)| reads::note(&format!("{name}.{number}")));
         numbered.sort_unstable_by_key(|(number, _)| *number);
         numbered.into_iter().map(|(_, value)| value.to_owned()).collect()
     }
@@ -254,30 +250,6 @@ fn decode(text: &[u8]) -> Result<Vec<u8>, AwsError> {
         });
     }
     Ok(bytes)
-}
-
-/// Names that handlers read, for the test that none is dropped.
-#[cfg(test)]
-pub(super) mod reads {
-    use std::cell::RefCell;
-    use std::collections::BTreeSet;
-
-    thread_local! {
-        static NAMES: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
-    }
-
-    pub(super) fn note(name: &str) {
-        NAMES.with_borrow_mut(|names| {
-            if !names.contains(name) {
-                names.insert(name.to_owned());
-            }
-        });
-    }
-
-    /// Returns the names that were read on this thread since the last call.
-    pub(in crate::ec2) fn take() -> BTreeSet<String> {
-        NAMES.take()
-    }
 }
 
 fn malformed(message: &str) -> AwsError {

@@ -55,16 +55,6 @@ pub(crate) fn actions() -> impl Iterator<Item = &'static str> {
     ACTIONS.keys().copied()
 }
 
-/// Returns the names of the parameters that an action reads.
-#[cfg(test)]
-pub(super) fn honored(action: &str) -> Vec<&'static str> {
-    let known = ACTIONS.get(action).into_iter().flatten();
-    let is_read = |treatment: &Treatment| matches!(treatment, Treatment::Honored);
-    let mut names: Vec<_> = known.filter(|(_, treatment)| is_read(treatment)).map(|(name, _)| *name).collect();
-    names.sort_unstable();
-    names
-}
-
 /// Returns whether every action has this parameter: the action, the version and the signature in a URL.
 pub(crate) fn is_common_parameter(name: &str) -> bool {
     matches!(name, "Action" | "Version") || name.starts_with("X-Amz-")
