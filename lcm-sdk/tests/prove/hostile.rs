@@ -418,8 +418,7 @@ pub(crate) const ALL: &[Scenario] = &[
         workers: |world| {
             add_pending_worker(world);
             let failure = CallFailure::new(FailureKind::Unparsable, "404 of a gateway");
-            // The loops beside the reconciles read it as well.
-            (0..4).for_each(|_| world.control_plane.plan("template", PortFault::Fail(failure.clone())));
+            world.control_plane.plan("template", PortFault::Fail(failure));
         },
         is_done: |world| has_status(world, WorkerStatus::Running),
         points: Points::OneIn(9),

@@ -110,11 +110,9 @@ impl Broken {
                 let regions = std::mem::take(&mut input.policy.regions);
                 input.policy.regions = regions.with_region(UNKNOWN_REGION, RegionConfig::new("subnet-1", ["sg-1"]));
             }),
-            Self::ErrorIsNoTemplate => Mistake::Input(|input| {
-                if input.seen.template.failure().is_some() {
-                    input.seen.template = Lookup::Absent;
-                }
-            }),
+            Self::ErrorIsNoTemplate => {
+                Mistake::None("no recording reaches it: the metrics loop reads the template before the launch does")
+            }
             Self::WaitingSessionsForgotten => Mistake::Input(|input| {
                 let is_up = input.seen.instance.found().is_some_and(|instance| instance.state == Ec2State::Running);
                 if let (false, Lookup::Found(sessions)) = (is_up, &mut input.seen.sessions) {

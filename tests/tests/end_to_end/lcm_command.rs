@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fake_cloud::control_plane::{Generation, Input, LicenseOperation, LicenseStep};
 use fake_cloud::world::Delays;
@@ -788,72 +788,8 @@ async fn recorded_sweep_is_replayed_without_a_difference() {
     let policy = folder.file("new.yaml", "consistency_window: 1000000000\n");
     let changed = run(&["replay", &history, "--policy", &policy], &environment).await;
     assert_eq!(changed.status.code(), Some(5), "{changed:?}");
-    let summary: Value = serde_json::from_slice(
-        &run(&["replay", &history, "--policy", &policy, "-o", "json"], &environment).await.stdout,
-    )
-    .expect("JSON");
-    let parts = summary["summary"].as_array().expect("a list");
-    assert!(!parts.is_empty() && summary["unexpected"] == summary["summary"], "{summary}");
-    let reason = parts[0]["recorded"].as_str().expect("a reason");
-    for (expectation, code) in [
-        (["--expect-changes"].as_slice(), 0),
-        (&["--expect-reason", reason], 0),
-        (&["--expect-reason", "drain_settling"], 5),
-        (&["--expect-worker", "w-99"], 5),
-        (&["--expect-reason", "a_whim"], 2),
-    ] {
-        let arguments = [&["replay", &history, "--policy", &policy], expectation].concat();
-        let done = run(&arguments, &environment).await;
-        assert_eq!(done.status.code(), Some(code), "{expectation:?}: {done:?}");
-    }
-    let twice = printed(&["replay", &history, &history], &environment).await;
-    let decisions = |text: &str| text.split(' ').next().and_then(|count| count.parse::<u32>().ok()).expect("a number");
-    assert_eq!(decisions(&twice), 2 * decisions(&same));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn terminated_controller_leaves_a_complete_recording() {
-    let (_cloud, environment) = cloud_to_change().await;
-    let folder = Folder::new("recording");
-    let history = folder.0.join("history").display().to_string();
-    let recorded = with(&environment, &[("LCM_HISTORY_DIR", &history), ("LCM_HISTORY_SAMPLE", "1")]);
-    let (running, beside) = controller(&recorded).await;
-    running.wait_until_ready();
-    // Without the variable, the controller is asked, which reads the recording.
-    let without = with(&beside, &[("LCM_HISTORY_DIR", "")]);
-    let drained = run(&["drain", "w-blue"], &without).await;
-    assert_eq!(drained.status.code(), Some(0), "{drained:?}");
-    let asked = json(&["explain", "w-blue", "--at", "2100-01-01T00:00:00Z"], &without).await;
-    assert_eq!(
-        (&asked["source"], &asked["steps"][0]["from_status"]),
-        (&json!("recording"), &json!("running")),
-        "{asked}"
-    );
-    let events = running.json("/admin/events");
-    let (code, log) = running.terminate();
-    assert_eq!(code, Some(0), "{}", log.join("\n"));
-    assert!(!log.iter().any(|line| line.contains("the history lacks")), "{}", log.join("\n"));
-
-    let steps = |explained: &Value| explained["steps"].as_array().expect("a list").clone();
-    for event in events["events"].as_array().into_iter().flatten() {
-        if event["from_status"] == event["to_status"] {
-            continue;
-        }
-        let worker = event["worker_id"].as_str().expect("an id");
-        let at = event["last_at"].as_str().expect("a time");
-        let at = lcm_sdk::lifecycle::time::parse(at).expect("a time") + Duration::from_secs(2);
-        let explained = json(&["explain", worker, "--at", &at.to_rfc3339()], &recorded).await;
-        let is_recorded = steps(&explained).iter().any(|step| step["to_status"] == event["to_status"]);
-        assert!(is_recorded, "{event} is missing in {explained}");
-    }
-    let explained = printed(&["explain", "w-blue", "--at", "2100-01-01T00:00:00Z"], &recorded).await;
-    for part in ["w-blue  draining at 2100-01-01T00:00:00Z", "running → draining", "(requested by "] {
-        assert!(explained.contains(part), "{part:?} is missing:\n{explained}");
-    }
-    assert!(explained.contains("sessions: "), "the observation:\n{explained}");
-    assert!(printed(&["replay", &history], &environment).await.ends_with(": 0 differ\n"));
-    let nothing = printed(&["explain", "w-blue", "--at", "2000-01-01T00:00:00Z"], &recorded).await;
-    assert_eq!(nothing, "w-blue  nothing is known up to 2000-01-01T00:00:00Z\n");
+    let expected = run(&["replay", &history, "--policy", &policy, "--expect-changes"], &environment).await;
+    assert_eq!(expected.status.code(), Some(0), "{expected:?}");
 }
 
 #[tokio::test]
