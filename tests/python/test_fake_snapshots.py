@@ -13,7 +13,7 @@ import boto3
 import pytest
 from conftest import AdminError, eventually, fake_cloud_binary, start, stop
 from conftest import FakeCloud as Command
-from lcm import FakeCloudError
+from lcm import Ec2State, FakeCloudError
 from lcm.testing import FakeCloud, Snapshot
 
 
@@ -90,8 +90,8 @@ def test_branch_is_another_running_cloud() -> None:
             assert branch.now == cloud.now and branch.endpoints["aws_url"] != cloud.endpoints["aws_url"]
             branch.terminate("blue")
             branch.advance(600)
-            assert [seen.state.value for seen in branch.instances()] == ["terminated"]
-            assert [seen.state.value for seen in cloud.instances()] == ["pending"]
+            assert [seen.state for seen in branch.instances()] == [Ec2State.TERMINATED]
+            assert [seen.state for seen in cloud.instances()] == [Ec2State.PENDING]
         assert not branch.is_running and cloud.is_running
 
 

@@ -99,9 +99,7 @@ async fn differs(one: &FakeCloud, other: impl Fn() -> Value) -> Option<String> {
     let mut last = None;
     for _ in 0..200 {
         last = difference(&state(one), &other(), "");
-        if last.is_none() {
-            return None;
-        }
+        last.as_ref()?;
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     last
