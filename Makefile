@@ -112,7 +112,7 @@ wheel: setup $(DIST_TOOLS)/.ready ## Build the wheel and the source distribution
 STATIC := -C target-feature=+crt-static -C strip=symbols
 
 programs: setup ## Build lcm, worker-controller and fake-cloud as static files in dist/bin (the first build takes many minutes)
-	mkdir -p dist/bin
+	mkdir -p dist/bin dist/tmp
 	$(CARGO) rustc --release --package lcm-cli --bin lcm -- $(STATIC)
 	$(CARGO) rustc --release --package lcm-cli --bin worker-controller -- $(STATIC)
 	$(CARGO) rustc --release --package fake-cloud --bin fake-cloud -- $(STATIC)

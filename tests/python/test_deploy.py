@@ -157,9 +157,9 @@ def test_container_copies_what_make_programs_builds() -> None:
     lines = (DEPLOY / "Containerfile").read_text(encoding="utf-8").splitlines()
     copied = [line.split()[-2] for line in lines if line.startswith("COPY ")]
     [default] = [line.split("=")[1] for line in lines if line.startswith("ARG PROGRAM=")]
-    assert copied == ["dist/ca-certificates.crt", "dist/bin/${PROGRAM}"]
+    assert copied == ["dist/ca-certificates.crt", "dist/bin/${PROGRAM}", "dist/tmp"]
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
-    assert ignored[-3:] == ["*", "!dist/bin", "!dist/ca-certificates.crt"]
+    assert ignored[-4:] == ["*", "!dist/bin", "!dist/ca-certificates.crt", "!dist/tmp"]
     recipe = (ROOT / "Makefile").read_text(encoding="utf-8").split("\nprograms: ")[1].split("\n\n")[0]
     assert f"target/release/{default} " in recipe and recipe.count("dist/ca-certificates.crt") == 1
     build = documents("")["compose.yaml"]["services"]["worker-controller"]["build"]
