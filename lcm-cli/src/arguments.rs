@@ -282,9 +282,15 @@ pub(crate) struct SimulateArguments {
     /// Seed of the random numbers, in place of that of the file.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Print the steps that led to the last status of this worker.
+    /// YAML file with fields of the policy that replace those of the file; times in seconds.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+    /// Print the steps that led to the status of this worker, at the end or at the time of --at.
     #[arg(long, value_name = "WORKER")]
     pub(crate) why: Option<String>,
+    /// Time since the start, such as 90m or 12h, or a time of the simulation such as 2026-01-05T12:00:00Z.
+    #[arg(long, value_name = "TIME", requires = "why")]
+    pub(crate) at: Option<String>,
     /// Format of the output.
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
@@ -450,8 +456,11 @@ fake cloud, of which the parts without a model are printed. No service is called
 
 Examples:
   lcm simulate fleet.yaml           the figures of each policy
-  lcm simulate fleet.yaml --why w-1 the steps that led to the status of a worker
-  lcm simulate fleet.yaml -o json | jq .figures";
+  lcm simulate bad-day.yaml --policy new.yaml
+  lcm simulate fleet.yaml --why w-1 --at 12h
+                                    the steps that led to the status of a worker
+  lcm simulate fleet.yaml -o json | jq .inputs > same.json
+                                    the inputs, which `lcm simulate same.json` repeats";
 
 const REPLAY_EXAMPLES: &str = "\
 Exit code 5 if a decision differs or cannot be made again, for upgrades and changes of the policy. No service is called.

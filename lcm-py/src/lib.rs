@@ -82,7 +82,7 @@ mod _lcm {
     #[pymodule_export]
     use crate::runtime::Task;
     #[pymodule_export]
-    use crate::simulate::{History, compare, simulate};
+    use crate::simulate::{History, compare, read_scenario, simulate};
     #[pymodule_export]
     use crate::table::Table;
     #[pymodule_export]

@@ -20,6 +20,7 @@ IMPORTS = """
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, Self, Unpack
+import lcm.frame
 import lcm.observation
 import lcm.policy
 from lcm._types import AnyRecord, AnyWorker

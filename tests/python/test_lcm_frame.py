@@ -72,6 +72,31 @@ def test_durations_are_durations() -> None:
     assert polars.DataFrame(lcm.to_frame([decision]))["after"].to_list() == [timedelta(seconds=10)]
 
 
+HISTORY = lcm.simulate(
+    4,
+    events={"sessions_per_hour": 2},
+    policy=lcm.Policy(scale_down=lcm.ScaleDownPolicy(enabled=True)),
+)
+
+
+@each_library
+def test_library_reads_a_simulation(library: str) -> None:
+    columns = read(library, lcm.to_frame(HISTORY))
+    assert columns["worker_id"] == [step.worker_id for step in HISTORY.steps()]
+    assert columns["to_status"] == [str(step.to_status) for step in HISTORY.steps()]
+    assert columns["at"][0] == HISTORY.steps()[0].at
+    assert next(list(effects) for effects in columns["effects"]) == ["start_instance"]
+    assert HISTORY.to_frame().rows == lcm.to_frame(HISTORY.steps()).rows == lcm.to_frame(HISTORY).rows
+
+
+@each_library
+def test_library_reads_a_comparison(library: str) -> None:
+    compared = lcm.compare({"today": lcm.Policy()}, 4, events={"sessions_per_hour": 2})
+    columns = read(library, compared.to_frame())
+    assert columns["policy"] == ["today"] and columns["lost"] == [compared.figures["today"].lost]
+    assert columns["instance_hours"] == [compared.figures["today"].instance_hours]
+
+
 def test_columns_of_workers_are_their_properties() -> None:
     assert set(lcm.to_frame(FLEET).columns) == TYPES["Worker"].keys()
     assert list(lcm.to_frame(FLEET).columns)[:4] == ["id", "status", "desired_status", "ec2_instance_id"]

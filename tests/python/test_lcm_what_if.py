@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import subprocess
 import sys
@@ -42,7 +43,10 @@ def test_status_follows_the_steps() -> None:
     history = lcm.simulate(1, events={"sessions": [{"at": 600, "lasts": 60}]}, hours=2)
     assert history.status("w-1", history.started_at) is lcm.WorkerStatus.STOPPED
     assert history.status("w-1") is lcm.WorkerStatus.RUNNING
-    assert history.status("w-2") is None
+    with pytest.raises(ValueError, match="unknown worker 'w-2': the 1 workers of the simulation are w-1"):
+        history.status("w-2")
+    with pytest.raises(ValueError, match="unknown worker 'w-2'"):
+        history.why("w-2")
     assert [step.reason for step in history.why("w-1")] == ["start_requested", "up"]
     assert history.why("w-1", history.started_at + timedelta(minutes=9)) == []
 
@@ -53,6 +57,57 @@ def test_comparison_has_the_figures_of_each_simulation() -> None:
     assert compared.figures["thrifty"].cost < compared.figures["today"].cost
     assert pickle.loads(pickle.dumps(compared)) == compared
     assert "thrifty" in compared._repr_html_() and "instance hours" in compared._repr_html_()
+    assert "cut short" in compared._repr_html_() and compared.digest in compared._repr_html_()
+
+
+def test_history_is_repeated_from_its_inputs() -> None:
+    history = lcm.simulate(8, events=EVENTS, policy=SCALING, seed=5)
+    inputs = history.inputs
+    assert history.repeat() == history and inputs["seed"] == 5
+    again = lcm.simulate(inputs["fleet"] | {"members": []}, events=inputs["events"], policy=SCALING, seed=5)
+    assert again == history and again.digest == history.digest
+    assert history.digest in history._repr_html_()
+    assert lcm.simulate(8, events=EVENTS, policy=SCALING, seed=6).digest != history.digest
+
+
+def test_drains_are_reported_or_refused() -> None:
+    events = {
+        "sessions": [{"at": 0, "lasts": 36000, "worker": "w-1"}],
+        "drains": [{"at": 60, "worker": "w-1"}, {"at": 90, "worker": "w-2"}],
+    }
+    history = lcm.simulate({"workers": 2, "running": 1, "drain_timeout": 600}, events=events, hours=2)
+    assert next(step.reason for step in history.steps("w-1")) == "drain_requested"
+    assert history.figures.cut_short == 1
+    [refused] = history.refused()
+    assert (refused["worker_id"], refused["action"]) == ("w-2", "drain")
+    assert "only a running worker can be drained" in refused["why"]
+
+
+SCENARIO = {
+    "seed": 3,
+    "fleet": [{"name": "blue", "state": "running"}],
+    "workers": [{"id": "w-1", "status": "running", "desired_status": "running", "instance": "blue"}],
+    "timeline": [{"at": "1h", "stop": "blue"}, {"at": "2h", "reboot": "blue"}],
+}
+
+
+def test_scenario_is_simulated(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"not simulated: timeline\[1\]: reboot of blue"):
+        history = lcm.simulate(SCENARIO)
+    assert (history.seed, history.workers) == (3, ["w-1"])
+    assert "drift" in [step.reason for step in history.steps()]
+    file = tmp_path / "scenario.yaml"
+    file.write_text(json.dumps(SCENARIO))
+    with pytest.warns(UserWarning):
+        assert lcm.simulate(file) == history
+    with pytest.warns(UserWarning):
+        assert lcm.compare({"today": lcm.Policy()}, str(file)).figures["today"] == history.figures
+    with pytest.raises(ValueError, match="events beside a scenario"):
+        lcm.simulate(SCENARIO, events={})
+    with pytest.raises(ValueError, match=r"scenario: timeline\[0\]: no worker or instance \"red\""):
+        lcm.simulate({**SCENARIO, "timeline": [{"at": "1h", "drain": "red"}]})
+    with pytest.raises(FileNotFoundError):
+        lcm.simulate(tmp_path / "nowhere.yaml")
 
 
 @pytest.mark.parametrize(

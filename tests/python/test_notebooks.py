@@ -20,7 +20,7 @@ from traitlets.config import Config
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-PLOTS = {"01-lifecycle": 3, "02-orphans": 4, "03-draining": 4, "04-a-bad-day": 2, "05-what-if": 1, "06-replay": 0}
+PLOTS = {"01-lifecycle": 3, "02-orphans": 4, "03-draining": 4, "04-a-bad-day": 2, "05-what-if": 2, "06-replay": 0}
 CARDS = {"01-lifecycle": 5, "02-orphans": 1, "03-draining": 2, "04-a-bad-day": 0, "05-what-if": 0, "06-replay": 1}
 GRIDS = {"01-lifecycle": 1, "02-orphans": 0, "03-draining": 0, "04-a-bad-day": 0, "05-what-if": 0, "06-replay": 0}
 IMAGE = re.compile(r'<img alt="(?P<alt>[^"]*)" .* src="data:image/png;base64,(?P<data>[^"]*)">')

@@ -17,6 +17,7 @@ from lcm.palette import color
 from matplotlib import pyplot as plt
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 BEGAN = datetime(2026, 2, 6, 8, 0, tzinfo=UTC)
@@ -121,3 +122,48 @@ def test_missing_matplotlib_is_explained() -> None:
     script = "import sys; sys.modules['matplotlib'] = None; import lcm.plot"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100)
     assert "lcm.plot needs matplotlib: pip install 'lcm-sdk[plot]'" in run.stderr
+
+
+def simulated() -> lcm.History:
+    events = {"sessions": [{"at": 3600, "lasts": 3600}], "drains": [{"at": 5400, "worker": "w-1"}]}
+    return lcm.simulate(2, events=events, hours=4)
+
+
+def test_spans_follow_the_statuses_of_a_simulation() -> None:
+    history = simulated()
+    spans = plot.spans(history)
+    assert list(spans) == ["w-1", "w-2"] and [span.word for span in spans["w-2"]] == ["stopped"]
+    assert [span.word for span in spans["w-1"]] == ["stopped", "starting", "running", "draining", "stopping", "stopped"]
+    assert spans["w-1"][0].start == 0 and spans["w-1"][-1].end == history.hours
+    for before, after in zip(spans["w-1"], spans["w-1"][1:], strict=False):
+        assert before.end == after.start
+        middle = history.started_at + timedelta(hours=(after.start + after.end) / 2)
+        assert history.status("w-1", middle) == after.word
+    assert list(plot.spans(history, workers=["w-2"])) == ["w-2"]
+
+
+def test_counts_of_a_simulation_cover_the_fleet() -> None:
+    counts = plot.counts(simulated())
+    assert counts[0] == (0, Counter(stopped=2)) and counts[-1][0] == 4
+    assert {count.total() for _, count in counts} == {2} and counts[-1][1]["stopped"] == 2
+
+
+def test_simulation_is_drawn_in_hours() -> None:
+    history = simulated()
+    figure = plot.timeline(history, title="Two workers")
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["w-1", "w-2"]
+    assert {"hours", "Two workers", "draining"} <= set(texts(figure))
+    figure = plot.fleet(history, workers=plot.spans(history))
+    assert len(figure.axes) == 2 and "hours" in texts(figure) and "minutes" not in texts(figure)
+
+
+def test_figures_have_a_bar_for_each_policy() -> None:
+    thrifty = lcm.Policy(scale_down=lcm.ScaleDownPolicy(enabled=True))
+    policies = {"today": lcm.Policy(), "thrifty": thrifty}
+    compared = lcm.compare(policies, 4, events={"sessions_per_hour": 2}, hours=48)
+    figure = plot.figures(compared, title="Two policies")
+    [hours] = [axes for axes in figure.axes if axes.get_title(loc="left") == "instance hours"]
+    widths = [bar.get_width() for bar in hours.patches if isinstance(bar, Rectangle)]
+    assert widths == pytest.approx([compared.figures[name].instance_hours for name in policies])
+    assert {"today", "thrifty", "sessions cut short", "Two policies"} <= set(texts(figure))
+    assert len(plot.figures(simulated()).axes[0].patches) == 1

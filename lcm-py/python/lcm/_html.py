@@ -114,6 +114,7 @@ FIGURES = {
     "served": "served",
     "delayed": "delayed",
     "lost": "lost",
+    "cut_short": "cut short",
     "mean_delay": "mean delay, s",
     "instance_hours": "instance hours",
     "cost": "cost",
@@ -123,13 +124,14 @@ FIGURES = {
 
 def comparison(compared: Comparison) -> str:
     """Show the figures of each policy side by side."""
-    note = f"{compared.hours:g} h, seed {compared.seed}, version {compared.version}"
+    note = f"{compared.hours:g} h, seed {compared.seed}, version {compared.version}, inputs {compared.digest}"
     return _box("success", f"<div><b>comparison</b> {escape(note)}</div>{_figures(compared.figures)}")
 
 
 def history(shown: History) -> str:
     """Show the figures of a simulation."""
-    note = f"{len(shown.workers)} workers, {shown.hours:g} h, seed {shown.seed}, version {shown.version}"
+    repeated = f"seed {shown.seed}, version {shown.version}, inputs {shown.digest}"
+    note = f"{len(shown.workers)} workers, {shown.hours:g} h, {repeated}"
     return _box("success", f"<div><b>simulation</b> {escape(note)}</div>{_figures({'': shown.figures})}")
 
 

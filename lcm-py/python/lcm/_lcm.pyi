@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, Self, SupportsFloat, SupportsIndex, Unpack, final
 
+import lcm.frame
 import lcm.observation
 import lcm.policy
 from lcm._types import AnyRecord, AnyWorker
@@ -61,6 +62,7 @@ __all__ = [
     "initiate_drain",
     "lcm_command",
     "operate",
+    "read_scenario",
     "reconcile",
     "reconcile_now",
     "replay",
@@ -100,7 +102,9 @@ class Clients:
 class Comparison:
     """The same fleet and events under several policies."""
 
-    __match_args__: Final[tuple[Literal["version"], Literal["seed"], Literal["hours"], Literal["figures"]]]
+    __match_args__: Final[
+        tuple[Literal["version"], Literal["seed"], Literal["hours"], Literal["digest"], Literal["figures"]]
+    ]
 
     def __eq__(self, other: object, /) -> bool: ...
     @classmethod
@@ -112,12 +116,18 @@ class Comparison:
         """Describes the JSON form to pydantic."""
 
     def __hash__(self, /) -> int: ...
-    def __new__(cls, /, version: str, seed: int, hours: float, figures: Mapping[str, Figures]) -> Comparison: ...
+    def __new__(
+        cls, /, version: str, seed: int, hours: float, digest: str, figures: Mapping[str, Figures]
+    ) -> Comparison: ...
     def __reduce__(self, /) -> tuple[Any, ...]: ...
     def __replace__(self, /, **fields: Any) -> Self: ...
     def __repr__(self, /) -> str: ...
     def __str__(self, /) -> str: ...
     def _repr_html_(self, /) -> str: ...
+    @property
+    def digest(self, /) -> str:
+        """The first 16 hexadecimal digits of the SHA-256 of fleet, events, policies, hours and seed."""
+
     @property
     def figures(self, /) -> Mapping[str, Figures]:
         """Figures by the name of the policy."""
@@ -135,6 +145,9 @@ class Comparison:
 
     def to_dict(self, /) -> dict[str, Any]:
         """Returns the fields as a dict ready for JSON: times as ISO 8601 text, durations in seconds."""
+
+    def to_frame(self, /) -> lcm.frame.Frame:
+        """Returns the figures of each policy as a table, as `lcm.to_frame` does."""
 
     @property
     def version(self, /) -> str:
@@ -680,6 +693,7 @@ class Figures:
             Literal["delayed"],
             Literal["given_up"],
             Literal["cut_short"],
+            Literal["handed_back"],
             Literal["mean_delay"],
             Literal["longest_delay"],
             Literal["instance_hours"],
@@ -688,7 +702,10 @@ class Figures:
             Literal["longest_time_to_running"],
             Literal["starts"],
             Literal["reconciles"],
+            Literal["describes"],
+            Literal["leader_changes"],
             Literal["calls"],
+            Literal["scale_down"],
             Literal["reasons"],
             Literal["text"],
         ]
@@ -712,6 +729,7 @@ class Figures:
         delayed: int,
         given_up: int,
         cut_short: int,
+        handed_back: int,
         mean_delay: float,
         longest_delay: float,
         instance_hours: float,
@@ -720,7 +738,10 @@ class Figures:
         longest_time_to_running: float | None,
         starts: int,
         reconciles: int,
+        describes: int,
+        leader_changes: int,
         calls: Mapping[EffectName, int],
+        scale_down: Mapping[str, int],
         reasons: Mapping[ReasonCode, int],
         text: str,
     ) -> Figures: ...
@@ -738,19 +759,31 @@ class Figures:
 
     @property
     def cut_short(self, /) -> int:
-        """Sessions that were ended by the end of their worker."""
+        """Sessions that were ended by the end of their worker or of its drain."""
 
     @property
     def delayed(self, /) -> int:
         """Sessions that began more than a minute late."""
 
     @property
+    def describes(self, /) -> int:
+        """Number of calls that describe instances, polls included."""
+
+    @property
     def given_up(self, /) -> int:
         """Sessions that were given up while they waited."""
 
     @property
+    def handed_back(self, /) -> int:
+        """How often a drain handed a session back before it began."""
+
+    @property
     def instance_hours(self, /) -> float:
         """Hours that instances were running."""
+
+    @property
+    def leader_changes(self, /) -> int:
+        """How often a leader was replaced or restarted."""
 
     @property
     def longest_delay(self, /) -> float:
@@ -788,6 +821,10 @@ class Figures:
         """Sessions that were requested."""
 
     @property
+    def scale_down(self, /) -> Mapping[str, int]:
+        """Number of evaluations by scale-down, by the label of the verdict."""
+
+    @property
     def served(self, /) -> int:
         """Sessions that ran to their end."""
 
@@ -812,12 +849,26 @@ class History:
     def __str__(self, /) -> str: ...
     def _repr_html_(self, /) -> str: ...
     @property
+    def digest(self, /) -> str:
+        """The first 16 hexadecimal digits of the SHA-256 of the inputs."""
+
+    @property
     def figures(self, /) -> Figures:
         """Totals of the simulation."""
 
     @property
     def hours(self, /) -> float:
         """Its duration in hours."""
+
+    @property
+    def inputs(self, /) -> dict[str, Any]:
+        """Fleet, events, policy, hours and seed, with times in seconds."""
+
+    def refused(self, /) -> list[dict[str, Any]]:
+        """Actions of users that were refused, as dicts with the time, the worker, the action and the reason."""
+
+    def repeat(self, /) -> History:
+        """Simulates the same inputs again. The same version gives the same history."""
 
     def rows(self, /) -> list[dict[str, Any]]:
         """Returns the steps as dicts, for a table."""
@@ -830,18 +881,27 @@ class History:
     def started_at(self, /) -> datetime:
         """When the simulation starts, in its own time."""
 
-    def status(self, /, worker: str, at: datetime | None = None) -> WorkerStatus | None:
-        """Returns the status of a worker at a time, by default the end; None for an unknown worker."""
+    def status(self, /, worker: str, at: datetime | None = None) -> WorkerStatus:
+        """Returns the status of a worker at a time, by default the end.
+
+        Raises `ValueError` for an unknown worker.
+        """
 
     def steps(self, /, worker: str | None = None) -> list[Step]:
         """Returns the steps of all workers or of one, in order of time."""
+
+    def to_frame(self, /) -> lcm.frame.Frame:
+        """Returns the steps as a table, as `lcm.to_frame` does."""
 
     @property
     def version(self, /) -> str:
         """Version of LCM that decided."""
 
     def why(self, /, worker: str, at: datetime | None = None) -> list[Step]:
-        """Returns the chain of steps that led to the status of a worker at a time, by default the end."""
+        """Returns the chain of steps that led to the status of a worker at a time, by default the end.
+
+        Raises `ValueError` for an unknown worker.
+        """
 
     @property
     def workers(self, /) -> list[str]:
@@ -2018,6 +2078,11 @@ def operate(
     timeout: float | timedelta | None = None,
 ) -> ReconcileResult:
     """Carries out an operation and blocks until the record is written."""
+
+def read_scenario(scenario: str | Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], int, list[str]]:
+    """Reads a scenario of the fake cloud, from its text or as an object: the fleet, the events, the seed, and the entries
+    without a model.
+    """
 
 def reconcile(
     worker: AnyWorker,

@@ -20,7 +20,7 @@ from html import escape
 from typing import Any, Protocol, TypeAlias
 
 from lcm import _lcm
-from lcm._lcm import Decision, ReconcileResult, Worker
+from lcm._lcm import Comparison, Decision, Figures, History, ReconcileResult, Step, Worker
 from lcm.decisions import Decisions
 from lcm.values import plain
 
@@ -74,7 +74,28 @@ _DECIDED = {
 _DECISION = {**_DECIDED, "notices": "json", "counts": "texts"}
 _RESULT = {**_DECIDED, "error_kind": "text", "error": "text", "dry_run": "switch"}
 
-_KINDS: dict[type, Mapping[str, str]] = {Worker: _WORKER, Decision: _DECISION, ReconcileResult: _RESULT}
+_STEP = {
+    "at": "moment",
+    **dict.fromkeys(["worker_id", "from_status", "to_status", "outcome", "reason", "ec2"], "text"),
+    "sessions": "whole",
+    "effects": "texts",
+    "repeats": "whole",
+}
+_FIGURES = {
+    "policy": "text",
+    **dict.fromkeys(["requested", "served", "delayed", "given_up", "cut_short", "lost", "handed_back"], "whole"),
+    **dict.fromkeys(["mean_delay", "longest_delay", "instance_hours", "cost"], "number"),
+    **dict.fromkeys(["mean_time_to_running", "longest_time_to_running"], "number"),
+    **dict.fromkeys(["starts", "reconciles", "describes", "leader_changes"], "whole"),
+    **dict.fromkeys(["calls", "scale_down", "reasons"], "json"),
+}
+
+_KINDS: dict[type, Mapping[str, str]] = {
+    Worker: _WORKER,
+    Decision: _DECISION,
+    ReconcileResult: _RESULT,
+    Step: _STEP,
+}
 
 
 class TableSource(Protocol):
@@ -143,11 +164,12 @@ class Frame:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
-def to_frame(items: Iterable[Any] | TableSource, *, of: type | None = None) -> Frame:
-    """Return a table of workers, decisions, results, reports or any rows.
+def to_frame(items: Iterable[Any] | TableSource | History | Comparison, *, of: type | None = None) -> Frame:
+    """Return a table of workers, decisions, results, reports, simulations or any rows.
 
     ``items`` is a list of :class:`lcm.Worker`, decisions, results, dataclasses or dicts, or an object with ``columns``
-    and ``rows``. ``of`` is the class of the items, for a list that may be empty; records are read as workers with
+    and ``rows``. The table of a :class:`lcm.History` has its steps, that of a :class:`lcm.Comparison` the figures of
+    each policy. ``of`` is the class of the items, for a list that may be empty; records are read as workers with
     ``of=lcm.Worker``.
 
     The columns of workers, decisions and results are the same for every list. Other columns have the type of their
@@ -161,6 +183,10 @@ def to_frame(items: Iterable[Any] | TableSource, *, of: type | None = None) -> F
     """
     if isinstance(items, Frame):
         return items
+    if isinstance(items, History):
+        return Frame(items.rows(), _STEP)
+    if isinstance(items, Comparison):
+        return Frame((_figures_row(policy, figures) for policy, figures in items.figures.items()), _FIGURES)
     if isinstance(items, Decisions):
         return Frame(map(_decision_row, items), _DECISION)
     if isinstance(items, str | bytes | Mapping):
@@ -185,6 +211,8 @@ def _row(item: Any) -> Row:
             return {name: getattr(item, name) for name in _WORKER}
         case Decision():
             return _decision_row(item)
+        case Step():
+            return {name: getattr(item, name) for name in _STEP}
         case ReconcileResult():
             failure = item.error
             told = {"error_kind": failure and failure.kind, "error": failure and str(failure)}
@@ -215,6 +243,10 @@ def _decided(item: Decision | ReconcileResult) -> dict[str, Any]:
 
 def _decision_row(item: Decision) -> Row:
     return {**_decided(item), "notices": item.notices, "counts": item.counts}
+
+
+def _figures_row(policy: str, figures: Figures) -> Row:
+    return {"policy": policy, **{name: getattr(figures, name) for name in _FIGURES if name != "policy"}}
 
 
 _BY_TYPE: list[tuple[str, type | tuple[type, ...]]] = [

@@ -11,7 +11,9 @@ True
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
+from pathlib import Path
 
 from lcm import _lcm
 from lcm.policy import Policy
@@ -27,12 +29,12 @@ __all__ = ["Recording", "compare", "replay", "simulate"]
 
 
 def simulate(
-    fleet: int | Mapping[str, Any] = 10,
+    fleet: int | str | os.PathLike[str] | Mapping[str, Any] = 10,
     *,
     events: Mapping[str, Any] | None = None,
     policy: Policy | None = None,
     hours: float = 24.0,
-    seed: int = 0,
+    seed: int | None = None,
 ) -> History:
     """Simulate a fleet for some hours, and return everything that happened.
 
@@ -40,18 +42,26 @@ def simulate(
     places sessions are models. The same version, arguments and seed give the same history. All times are seconds.
 
     ``fleet`` is a number of stopped workers, or a dict: ``workers``, ``running`` (how many run at the start),
-    ``sessions_per_worker``, ``boot_time``, ``interval`` (of the polling), ``controllers``, ``takeover_time``,
-    ``restart_time``, ``idle_timeout``, ``drain_timeout``, ``price_per_hour``.
+    ``sessions_per_worker``, ``boot_time``, ``interval`` (of the polling), ``controllers``, ``shards``,
+    ``takeover_time``, ``restart_time``, ``idle_timeout``, ``drain_timeout``, ``on_demand`` (whether
+    stopped workers are requested), ``start_ahead`` (how long before a session), ``price_per_hour``.
 
     ``events`` is a dict:
 
     - ``sessions_per_hour``, with ``by_hour`` (factors by hour of the day), ``duration`` (``{"fixed": 60}``,
       ``{"exponential": 7200}`` or ``{"uniform": {"from": 60, "to": 600}}``) and ``lead``;
     - ``sessions``, a list of ``at``, ``lasts`` and ``lead``, and ``patience``, after which a session is given up;
-    - ``fault_rate``, the share of reconciles that EC2 throttles, and ``outages``, a list of ``from`` and ``to``;
+    - ``fault_rate``, the share of reconciles that EC2 throttles; ``outages``, a list of ``from`` and ``to``, with
+      ``share`` and ``failure`` (unreachable or throttled); ``call_limit``, a dict of ``per_second`` and ``burst``;
     - ``console``, a list of ``at``, ``worker`` and ``action``: start, stop or terminate;
-    - ``desired``, a list of ``at``, ``worker`` and ``desired``, and ``licenses``, a list of ``at`` and ``worker``;
+    - ``desired``, a list of ``at``, ``worker`` and ``desired``;
+    - ``drains``, a list of ``at``, ``worker`` and ``action``: begin or cancel;
+    - ``licenses``, a list of ``at`` and ``worker``, with ``takes`` and ``result`` (completed or failed);
     - ``controller_failures``, a list of times.
+
+    ``fleet`` is also a scenario of the fake cloud: the path of its file, or a dict with a list of ``workers``. It has
+    events and a seed of its own; ``seed`` replaces the latter. Entries that the simulation has no model for are named
+    in a ``UserWarning`` each.
 
     >>> import lcm
     >>> stop = {"at": 1800, "worker": "w-1", "action": "stop"}
@@ -63,18 +73,20 @@ def simulate(
     stopped starting start_requested
     starting running up
 
-    Raises ``ValueError`` for an unknown field, a number out of range or an unknown worker.
+    Raises ``ValueError`` for an unknown field, a number out of range, an unknown worker, or events beside a scenario,
+    and ``OSError`` if the file of a scenario cannot be read.
     """
-    return _lcm.simulate(_fleet(fleet), events or {}, policy, hours, seed)
+    listed, events, seed = _inputs(fleet, events, seed)
+    return _lcm.simulate(listed, events, policy, hours, seed)
 
 
 def compare(
     policies: Mapping[str, Policy],
-    fleet: int | Mapping[str, Any] = 10,
+    fleet: int | str | os.PathLike[str] | Mapping[str, Any] = 10,
     *,
     events: Mapping[str, Any] | None = None,
     hours: float = 24.0,
-    seed: int = 0,
+    seed: int | None = None,
 ) -> Comparison:
     """Simulate the same fleet and events under each policy, and return the figures by its name.
 
@@ -87,7 +99,8 @@ def compare(
     >>> compared.figures["thrifty"].instance_hours < compared.figures["today"].instance_hours
     True
     """
-    return _lcm.compare(dict(policies), _fleet(fleet), events or {}, hours, seed)
+    listed, events, seed = _inputs(fleet, events, seed)
+    return _lcm.compare(dict(policies), listed, events, hours, seed)
 
 
 def replay(
@@ -162,5 +175,18 @@ class Recording:
         return f"Recording({', '.join(map(repr, self._paths))})"
 
 
-def _fleet(fleet: int | Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"workers": fleet} if isinstance(fleet, int) else fleet
+def _inputs(
+    fleet: int | str | os.PathLike[str] | Mapping[str, Any], events: Mapping[str, Any] | None, seed: int | None
+) -> tuple[Mapping[str, Any], Mapping[str, Any], int]:
+    """Return the fleet, the events and the seed, of which a scenario has its own."""
+    if isinstance(fleet, int):
+        return {"workers": fleet}, events or {}, seed or 0
+    if isinstance(fleet, Mapping) and isinstance(fleet.get("workers", 0), int):
+        return fleet, events or {}, seed or 0
+    if events is not None:
+        raise ValueError("events beside a scenario, which has its own; accepted: one of them")
+    scenario = fleet if isinstance(fleet, Mapping) else Path(fleet).read_text(encoding="utf-8")
+    listed, own, its_seed, not_modeled = _lcm.read_scenario(scenario)
+    for entry in not_modeled:
+        warnings.warn(f"not simulated: {entry}", UserWarning, stacklevel=3)
+    return listed, own, its_seed if seed is None else seed

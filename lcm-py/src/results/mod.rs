@@ -315,6 +315,11 @@ fn or_default<'py>(py: Python<'py>, field: &str, given: Option<Bound<'py, PyAny>
     }
 }
 
+/// The table of a result, as `lcm.to_frame` returns it.
+pub(crate) fn frame<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    object.py().import("lcm.frame")?.call_method1("to_frame", (object,))
+}
+
 /// Renders a result as HTML with a function of `lcm._html`.
 pub(crate) fn html<'py>(object: &Bound<'py, PyAny>, function: &str) -> PyResult<Bound<'py, PyAny>> {
     object.py().import("lcm._html")?.call_method1(PyString::new(object.py(), function), (object,))

@@ -7,7 +7,7 @@ use lcm_sdk::simulate;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-use super::{Fields, ResultClass, create, html};
+use super::{Fields, ResultClass, create, frame, html};
 use crate::python::{effect_name, frozen_map, outcome, reason_code, worker_status};
 
 result_class! {
@@ -55,8 +55,10 @@ result_class! {
         delayed: "int",
         /// Sessions that were given up while they waited.
         given_up: "int",
-        /// Sessions that were ended by the end of their worker.
+        /// Sessions that were ended by the end of their worker or of its drain.
         cut_short: "int",
+        /// How often a drain handed a session back before it began.
+        handed_back: "int",
         /// Mean delay of the sessions that began.
         mean_delay: "float",
         /// Longest delay of a session that began.
@@ -73,8 +75,14 @@ result_class! {
         starts: "int",
         /// Number of reconciles that were carried out.
         reconciles: "int",
+        /// Number of calls that describe instances, polls included.
+        describes: "int",
+        /// How often a leader was replaced or restarted.
+        leader_changes: "int",
         /// Number of effects by name.
         calls: "Mapping[EffectName, int]",
+        /// Number of evaluations by scale-down, by the label of the verdict.
+        scale_down: "Mapping[str, int]",
         /// Number of reconciles by reason.
         reasons: "Mapping[ReasonCode, int]",
         /// Sessions, hours and cost in one line.
@@ -101,6 +109,8 @@ result_class! {
         seed: "int",
         /// Duration in hours.
         hours: "float",
+        /// The first 16 hexadecimal digits of the SHA-256 of fleet, events, policies, hours and seed.
+        digest: "str",
         /// Figures by the name of the policy.
         figures: "Mapping[str, Figures]",
     }
@@ -112,6 +122,12 @@ result_class! {
             Ok(format!("{name}: {figures}"))
         };
         Ok(items.try_iter()?.map(line).collect::<PyResult<Vec<_>>>()?.join("\n"))
+    }
+
+    /// Returns the figures of each policy as a table, as `lcm.to_frame` does.
+    #[pyo3(signature = () -> "lcm.frame.Frame")]
+    fn to_frame<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        frame(slf.as_any())
     }
 
     #[pyo3(signature = () -> "str")]
@@ -156,12 +172,17 @@ impl Figures {
             frozen_map(py, &dict)
         }
         let sessions = &figures.sessions;
+        let verdicts = PyDict::new(py);
+        for (verdict, count) in &figures.scale_down {
+            verdicts.set_item(verdict.label(), count)?;
+        }
         let values = [
             sessions.requested.into_pyobject(py)?.into_any(),
             sessions.served.into_pyobject(py)?.into_any(),
             sessions.delayed.into_pyobject(py)?.into_any(),
             sessions.given_up.into_pyobject(py)?.into_any(),
             sessions.cut_short.into_pyobject(py)?.into_any(),
+            sessions.handed_back.into_pyobject(py)?.into_any(),
             sessions.mean_delay.into_pyobject(py)?.into_any(),
             sessions.longest_delay.into_pyobject(py)?.into_any(),
             figures.instance_hours.into_pyobject(py)?.into_any(),
@@ -170,7 +191,10 @@ impl Figures {
             figures.longest_time_to_running.into_pyobject(py)?.into_any(),
             figures.starts.into_pyobject(py)?.into_any(),
             figures.reconciles.into_pyobject(py)?.into_any(),
+            figures.describes.into_pyobject(py)?.into_any(),
+            figures.leader_changes.into_pyobject(py)?.into_any(),
             counts(py, &figures.calls, effect_name)?,
+            frozen_map(py, &verdicts)?,
             counts(py, &figures.reasons, reason_code)?,
             figures.to_string().into_pyobject(py)?.into_any(),
         ];
@@ -184,6 +208,9 @@ impl Comparison {
         for (name, of_policy) in &comparison.rows {
             figures.set_item(name, Figures::from_sdk(py, of_policy)?)?;
         }
-        create(py, (comparison.version, comparison.seed, comparison.hours, frozen_map(py, &figures)?))
+        create(
+            py,
+            (comparison.version, comparison.seed, comparison.hours, &comparison.digest, frozen_map(py, &figures)?),
+        )
     }
 }

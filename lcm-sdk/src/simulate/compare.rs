@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::events::{Events, Fleet};
-use super::history::Figures;
+use super::history::{Figures, digest};
 use super::run::{SimulationError, run};
 use crate::lifecycle::policy::Policy;
 
@@ -17,6 +17,8 @@ pub struct Comparison {
     pub seed: u64,
     /// Duration in hours.
     pub hours: f64,
+    /// Digest of the fleet, the events, the policies, the duration and the seed.
+    pub digest: String,
     /// Name and figures of each policy.
     pub rows: Vec<(String, Figures)>,
 }
@@ -47,10 +49,12 @@ pub fn compare<'a>(
     hours: f64,
     seed: u64,
 ) -> Result<Comparison, SimulationError> {
-    let figures = |(name, policy): (&str, &Policy)| {
+    let mut inputs = Vec::new();
+    let mut rows = Vec::new();
+    for (name, policy) in policies {
         let history = run(fleet, events, policy, hours, seed)?;
-        Ok((name.to_owned(), history.figures))
-    };
-    let rows = policies.into_iter().map(figures).collect::<Result<_, SimulationError>>()?;
-    Ok(Comparison { version: env!("CARGO_PKG_VERSION"), seed, hours, rows })
+        inputs.push((name, history.inputs));
+        rows.push((name.to_owned(), history.figures));
+    }
+    Ok(Comparison { version: env!("CARGO_PKG_VERSION"), seed, hours, digest: digest(&inputs), rows })
 }

@@ -44,6 +44,8 @@ pub struct Ec2Model {
     pub terminated_visible: Duration,
     /// Fails every call with this failure. Default: none.
     pub outage: Option<CallFailure>,
+    /// Changes that are accepted before further ones are throttled. Default: no limit.
+    pub changes_left: Option<u32>,
     /// Executes changes, but fails them with [`FailureKind::Unclear`], as if the response were lost. Default: off.
     pub lose_responses: bool,
     /// Refuses changes with `UnauthorizedOperation`; describe calls still succeed. Default: off.
@@ -99,6 +101,7 @@ impl Default for Ec2Model {
             visibility_lag: Duration::ZERO,
             terminated_visible: Duration::from_secs(3600),
             outage: None,
+            changes_left: None,
             lose_responses: false,
             read_only: false,
             catalog: None,
@@ -335,11 +338,21 @@ impl Ec2Model {
         self.deliver(Ok(()))
     }
 
-    fn check_writable(&self) -> Result<(), CallFailure> {
+    fn check_writable(&mut self) -> Result<(), CallFailure> {
         let denied = || CallFailure::with_code(FailureKind::Refused, "UnauthorizedOperation", "not authorized");
-        match self.outage.clone().or_else(|| self.read_only.then(denied)) {
-            Some(failure) => Err(failure),
+        if let Some(failure) = self.outage.clone().or_else(|| self.read_only.then(denied)) {
+            return Err(failure);
+        }
+        match &mut self.changes_left {
             None => Ok(()),
+            Some(0) => {
+                let (code, message) = ("RequestLimitExceeded", "Request limit exceeded.");
+                Err(CallFailure::with_code(FailureKind::Throttled, code, message))
+            }
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
         }
     }
 

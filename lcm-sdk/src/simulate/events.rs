@@ -1,5 +1,6 @@
 //! The fleet of a simulation and its events.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -36,16 +37,24 @@ pub struct Fleet {
     /// Number of controllers. When the leader fails, another one takes over after the lease; a single one restarts.
     /// Default: 1.
     pub controllers: usize,
+    /// Number of shards, each with a leader of its own. The first failure is that of the leader of the first shard, the
+    /// next one that of the second, and so on. Default: 1.
+    pub shards: usize,
     /// Time without a leader after one failed. Default: 15 s with several controllers.
     #[serde(with = "seconds")]
     pub takeover_time: Duration,
+    /// Whether stopped workers are requested for sessions that no worker in service has room for. Default: yes.
+    pub on_demand: bool,
+    /// How long before the start of a session a stopped worker is requested for it. Default: 15 min.
+    #[serde(with = "seconds")]
+    pub start_ahead: Duration,
     /// Time that a single controller takes to restart. Default: 2 min.
     #[serde(with = "seconds")]
     pub restart_time: Duration,
-    /// Time without sessions after which a worker counts as idle. Default: 30 min.
+    /// Time without an active session after which a worker counts as idle. Default: 30 min.
     #[serde(with = "seconds")]
     pub idle_timeout: Duration,
-    /// How long a drain waits for sessions. Default: 4 h.
+    /// How long a drain waits for active sessions. Default: 4 h.
     #[serde(with = "seconds")]
     pub drain_timeout: Duration,
     /// Price of a running instance per hour. Default: 1.
@@ -62,6 +71,9 @@ impl Default for Fleet {
             boot_time: Duration::from_secs(180),
             interval: Duration::from_secs(30),
             controllers: 1,
+            shards: 1,
+            on_demand: true,
+            start_ahead: Duration::from_secs(15 * 60),
             takeover_time: Duration::from_secs(15),
             restart_time: Duration::from_secs(120),
             idle_timeout: Duration::from_secs(30 * 60),
@@ -93,13 +105,7 @@ impl Fleet {
                 true => (WorkerStatus::Running, DesiredStatus::Running, Ec2State::Running),
                 false => (WorkerStatus::Stopped, DesiredStatus::Stopped, Ec2State::Stopped),
             };
-            Member {
-                id: format!("w-{}", worker + 1),
-                status,
-                desired: Some(desired),
-                instance: Some(state),
-                instance_id: None,
-            }
+            Member { desired: Some(desired), instance: Some(state), ..Member::new(format!("w-{}", worker + 1), status) }
         };
         (0..self.workers).map(counted).collect()
     }
@@ -108,20 +114,62 @@ impl Fleet {
 /// A worker at the start of a simulation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct Member {
     /// Id of the worker.
     pub id: String,
     /// Status on its record.
     pub status: WorkerStatus,
+    /// Its name.
+    #[serde(default)]
+    pub name: Option<String>,
     /// Its desired status.
     #[serde(default)]
     pub desired: Option<DesiredStatus>,
+    /// Its region. Default: `us-east-1`.
+    #[serde(default)]
+    pub region: Option<String>,
+    /// Time since its record was created. Default: 0.
+    #[serde(default, with = "seconds")]
+    pub age: Duration,
     /// State of its instance; none if it has none.
     #[serde(default)]
     pub instance: Option<Ec2State>,
     /// Id of the instance on its record. Without an instance it names one that does not exist.
     #[serde(default)]
     pub instance_id: Option<String>,
+    /// Type of its instance.
+    #[serde(default)]
+    pub instance_type: Option<String>,
+    /// Time since its instance was launched. Default: 0.
+    #[serde(default, with = "seconds")]
+    pub instance_age: Duration,
+    /// Tags of its instance, beside the one with the id of the worker.
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+    /// How long its drain waits for active sessions. Default: that of the fleet.
+    #[serde(default, with = "optional_seconds")]
+    pub drain_timeout: Option<Duration>,
+}
+
+impl Member {
+    /// A worker without an instance.
+    pub fn new(id: impl Into<String>, status: WorkerStatus) -> Self {
+        Self {
+            id: id.into(),
+            status,
+            name: None,
+            desired: None,
+            region: None,
+            age: Duration::ZERO,
+            instance: None,
+            instance_id: None,
+            instance_type: None,
+            instance_age: Duration::ZERO,
+            tags: BTreeMap::new(),
+            drain_timeout: None,
+        }
+    }
 }
 
 /// The events of a simulation. In JSON, times are seconds since its start.
@@ -156,15 +204,19 @@ pub struct Events {
     pub patience: Duration,
     /// Share of reconciles in which EC2 throttles the first call. Default: 0.
     pub fault_rate: f64,
-    /// Times in which EC2 responds to no call.
+    /// Times in which calls to EC2 fail.
     pub outages: Vec<Outage>,
+    /// Limit of the calls to EC2; calls beyond it are throttled. Default: none.
+    pub call_limit: Option<CallLimit>,
     /// Actions in the AWS console.
     pub console: Vec<ConsoleEvent>,
     /// Changes of the desired status by an operator.
     pub desired: Vec<DesiredEvent>,
+    /// Drains that an operator begins or cancels.
+    pub drains: Vec<DrainEvent>,
     /// Licenses to register.
     pub licenses: Vec<LicenseEvent>,
-    /// Times at which the leading controller fails.
+    /// Times at which a leading controller fails.
     #[serde(with = "many_seconds")]
     pub controller_failures: Vec<Duration>,
 }
@@ -180,8 +232,10 @@ impl Default for Events {
             patience: Duration::from_secs(3600),
             fault_rate: 0.0,
             outages: Vec::new(),
+            call_limit: None,
             console: Vec::new(),
             desired: Vec::new(),
+            drains: Vec::new(),
             licenses: Vec::new(),
             controller_failures: Vec::new(),
         }
@@ -239,7 +293,7 @@ pub struct PlannedSession {
     pub worker: Option<String>,
 }
 
-/// A time in which EC2 responds to no call.
+/// A time in which calls to EC2 fail.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outage {
@@ -249,6 +303,38 @@ pub struct Outage {
     /// Its end.
     #[serde(with = "seconds")]
     pub to: Duration,
+    /// Share of reconciles whose calls fail. Default: 1.
+    #[serde(default = "all")]
+    pub share: f64,
+    /// The failure. Default: no response.
+    #[serde(default)]
+    pub failure: OutageFailure,
+}
+
+fn all() -> f64 {
+    1.0
+}
+
+/// The failure of calls in an outage.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutageFailure {
+    /// EC2 does not respond.
+    #[default]
+    Unreachable,
+    /// EC2 throttles the calls.
+    Throttled,
+}
+
+/// A limit of calls, which EC2 keeps as a bucket that fills with time: one for describes and one for changes. Reconciles at
+/// one moment share a describe; every change is a call of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CallLimit {
+    /// Calls that each bucket gains per second.
+    pub per_second: f64,
+    /// Calls that a full bucket allows at once.
+    pub burst: u32,
 }
 
 /// An action in the AWS console on the instance of a worker.
@@ -276,6 +362,17 @@ pub enum ConsoleAction {
     Terminate,
 }
 
+impl ConsoleAction {
+    /// The action as a word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Stop => "stop",
+            Self::Terminate => "terminate",
+        }
+    }
+}
+
 /// A change of the desired status of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -289,6 +386,41 @@ pub struct DesiredEvent {
     pub desired: DesiredStatus,
 }
 
+/// A drain that an operator begins or cancels.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DrainEvent {
+    /// When.
+    #[serde(with = "seconds")]
+    pub at: Duration,
+    /// Id of the worker.
+    pub worker: String,
+    /// The action. Default: begin.
+    #[serde(default)]
+    pub action: DrainAction,
+}
+
+/// An action of an operator on the drain of a worker.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DrainAction {
+    /// Begins a drain. Refused unless the worker is running.
+    #[default]
+    Begin,
+    /// Cancels the drain and puts the worker back in service. Refused unless the worker is draining.
+    Cancel,
+}
+
+impl DrainAction {
+    /// The action as a phrase.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Begin => "drain",
+            Self::Cancel => "cancel drain",
+        }
+    }
+}
+
 /// A license to register on a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -298,6 +430,23 @@ pub struct LicenseEvent {
     pub at: Duration,
     /// Id of the worker.
     pub worker: String,
+    /// How long CML takes to register it. Default: until the next reconcile.
+    #[serde(default, with = "seconds")]
+    pub takes: Duration,
+    /// Result of the registration. Default: completed.
+    #[serde(default)]
+    pub result: LicenseResult,
+}
+
+/// The result of a registration in CML.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LicenseResult {
+    /// CML registers the license.
+    #[default]
+    Completed,
+    /// CML refuses it.
+    Failed,
 }
 
 mod seconds {
@@ -311,6 +460,20 @@ mod seconds {
         let seconds = f64::deserialize(deserializer)?;
         Duration::try_from_secs_f64(seconds)
             .map_err(|_| serde::de::Error::custom(format_args!("invalid time {seconds}: expected seconds from 0 up")))
+    }
+}
+
+mod optional_seconds {
+    use super::{Deserialize, Deserializer, Duration, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        time.map(|time| time.as_secs_f64()).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        #[derive(Deserialize)]
+        struct Seconds(#[serde(with = "super::seconds")] Duration);
+        Ok(Option::<Seconds>::deserialize(deserializer)?.map(|time| time.0))
     }
 }
 

@@ -30,11 +30,12 @@ use std::time::Duration;
 pub use compare::{Comparison, compare};
 pub use ec2::{ACCOUNT_ID, Catalog, Ec2Model};
 pub use events::{
-    ConsoleAction, ConsoleEvent, DesiredEvent, Events, Fleet, LicenseEvent, Member, Outage, PlannedSession, Spread,
+    CallLimit, ConsoleAction, ConsoleEvent, DesiredEvent, DrainAction, DrainEvent, Events, Fleet, LicenseEvent,
+    LicenseResult, Member, Outage, OutageFailure, PlannedSession, Spread,
 };
-pub use history::{Figures, History, SessionFigures, Step};
+pub use history::{Figures, History, Inputs, Refusal, SessionFigures, Step, UnknownWorker};
 pub use run::{SimulationError, run};
-pub use scenario::Scenario;
+pub use scenario::{Scenario, ScenarioError};
 
 use crate::lifecycle::decide;
 use crate::lifecycle::decision::Decision;
@@ -53,7 +54,7 @@ use crate::lifecycle::record::{Applied, Record, record};
 use crate::lifecycle::region::RegionConfig;
 use crate::lifecycle::session::{KnownSessionState, Session, SessionState};
 use crate::lifecycle::template::Template;
-use crate::lifecycle::time::Timestamp;
+use crate::lifecycle::time::{self, Timestamp};
 use crate::lifecycle::trust::{Caller, Place};
 use crate::lifecycle::worker::Worker;
 
@@ -71,6 +72,10 @@ pub struct Simulation {
     pub template: Option<Template>,
     /// License registration of the CML system.
     pub registration: RegistrationStatus,
+    /// How long a registration that was submitted takes. Default: until the time is advanced.
+    pub registration_time: Duration,
+    /// Result of a registration. Default: completed.
+    pub registration_result: LicenseResult,
     /// Result of idle detection.
     pub idle: IdleReport,
     /// Number of running workers in the fleet.
@@ -87,6 +92,8 @@ pub struct Simulation {
     pub step: Duration,
     /// Number of the instances of other workers, so that ids are unique in a fleet.
     other_instances: u64,
+    /// When the license was submitted to CML.
+    submitted_at: Option<Timestamp>,
 }
 
 /// One reconcile of a simulation.
@@ -121,6 +128,8 @@ impl Simulation {
             sessions: Vec::new(),
             template: Some(Template::new(template, "m5zn.metal")),
             registration: RegistrationStatus::from_wire("NOT_REGISTERED"),
+            registration_time: Duration::ZERO,
+            registration_result: LicenseResult::Completed,
             idle: IdleReport::default(),
             running_workers: 1,
             last_scale_down_at: None,
@@ -129,6 +138,7 @@ impl Simulation {
             now,
             step: Duration::from_secs(30),
             other_instances: 0,
+            submitted_at: None,
         }
     }
 
@@ -211,8 +221,13 @@ impl Simulation {
         self.now =
             self.now.checked_add_signed(chrono::TimeDelta::from_std(duration).unwrap_or_default()).unwrap_or(self.now);
         self.ec2.settle(self.now);
-        if self.registration.raw == "IN_PROGRESS" {
-            "COMPLETED".clone_into(&mut self.registration.raw);
+        let submitted_at = self.submitted_at.unwrap_or(Timestamp::UNIX_EPOCH);
+        if self.registration.raw == "IN_PROGRESS" && time::age(submitted_at, self.now) >= self.registration_time {
+            let result = match self.registration_result {
+                LicenseResult::Completed => "COMPLETED",
+                LicenseResult::Failed => "FAILED",
+            };
+            result.clone_into(&mut self.registration.raw);
         }
     }
 
@@ -301,6 +316,7 @@ impl Simulation {
                     Submission::Register | Submission::Reregister => "IN_PROGRESS",
                     Submission::Deregister => "NOT_REGISTERED",
                 };
+                self.submitted_at = Some(self.now);
                 self.registration = RegistrationStatus::from_wire(now).attempted(&self.now.to_rfc3339());
                 EffectResult::Done
             }

@@ -808,3 +808,41 @@ async fn simulation_compares_the_policies_of_its_file() {
         refused(&["simulate", &folder.file("bad.yaml", "fleet: {wokers: 5}")], &Environment::new()).await;
     assert!(code == 2 && stderr.contains("unknown field `wokers`"), "{stderr}");
 }
+
+#[tokio::test]
+async fn simulation_is_repeated_from_what_it_prints() {
+    let folder = Folder::new("repeat");
+    let file = folder.file("fleet.yaml", "fleet: {workers: 5}\nevents: {sessions_per_hour: 2}\nhours: 48\nseed: 9\n");
+    let text = printed(&["simulate", &file], &Environment::new()).await;
+    let history = printed(&["simulate", &file, "--output", "json"], &Environment::new()).await;
+    let history: Value = serde_json::from_str(&history).expect("JSON");
+    let again = folder.file("again.json", &history["inputs"].to_string());
+    assert_eq!(printed(&["simulate", &again], &Environment::new()).await, text);
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(text.contains(&format!("\n48 h, seed 9, version {version}, inputs ")), "{text}");
+    assert!(text.contains("CUT SHORT") && text.contains("TO RUNNING"), "{text}");
+    let policy = folder.file("policy.yaml", "scale_down: {enabled: true}\n");
+    let thrifty = printed(&["simulate", &file, "--policy", &policy], &Environment::new()).await;
+    assert_ne!(thrifty, text);
+}
+
+#[tokio::test]
+async fn simulation_explains_a_status_at_a_time() {
+    let folder = Folder::new("why");
+    let events = "events: {sessions: [{at: 3600, lasts: 60}], drains: [{at: 7200, worker: w-1}]}";
+    let file = folder.file("fleet.yaml", &format!("fleet: {{workers: 2}}\n{events}\nhours: 3\n"));
+    let why = async |at: &str| printed(&["simulate", &file, "--why", "w-1", "--at", at], &Environment::new()).await;
+    assert_eq!(why("59m").await, "w-1 has been stopped since the start: no step has changed it\n");
+    assert!(why("2026-01-05T01:01:00Z").await.ends_with("[start_instance]\n"));
+    assert!(why("1.5h").await.contains("starting → running"));
+    assert!(why("2.1h").await.contains("draining → stopping"));
+    let bad = [
+        (["w-9", "1h"], "unknown worker 'w-9': the 2 workers of the simulation are w-1, w-2"),
+        (["w-1", "noon"], "invalid time 'noon': expected a time since the start such as 90m or 12h"),
+    ];
+    for ([worker, at], expected) in bad {
+        let arguments = ["simulate", &file, "--why", worker, "--at", at];
+        let (code, stderr) = refused(&arguments, &Environment::new()).await;
+        assert!(code == 2 && stderr.contains(expected), "{stderr}");
+    }
+}

@@ -13,9 +13,11 @@ from lcm.plot.grid import DecisionGrid, decision_grid
 
 with needed("matplotlib", by="lcm.plot", extra="plot"):
     from lcm.plot.machine import state_machine
+    from lcm.plot.simulated import counts, figures, spans
+    from lcm.plot.span import Span
     from lcm.plot.style import SOFT, key, show, use_style
     from lcm.plot.tiles import Tile, board
-    from lcm.plot.timeline import Diary, Span, bands, events, fleet, lanes, moments, stack, timeline
+    from lcm.plot.timeline import Diary, bands, events, fleet, lanes, moments, stack, timeline
 
 __all__ = [
     "SOFT",
@@ -25,13 +27,16 @@ __all__ = [
     "Tile",
     "bands",
     "board",
+    "counts",
     "decision_grid",
     "events",
+    "figures",
     "fleet",
     "key",
     "lanes",
     "moments",
     "show",
+    "spans",
     "stack",
     "state_machine",
     "timeline",

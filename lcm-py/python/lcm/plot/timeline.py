@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from lcm import History
 from lcm.palette import STATUSES, color, ink
+from lcm.plot import simulated
+from lcm.plot.span import Span
 from lcm.plot.style import INK, SOFT, STYLE, key
 
 __all__ = ["Diary", "Span", "bands", "events", "fleet", "lanes", "moments", "stack", "timeline"]
@@ -19,14 +21,6 @@ __all__ = ["Diary", "Span", "bands", "events", "fleet", "lanes", "moments", "sta
 LETTERS_PER_INCH = 9.5
 LINE = 12
 DOTS = (0, (2, 2))
-
-
-class Span(NamedTuple):
-    """A period with one value, in minutes."""
-
-    start: float
-    end: float
-    word: str
 
 
 class Diary:
@@ -155,7 +149,7 @@ def stack(axes: Axes, seen: Iterable[tuple[float, Counter[str]]]) -> list[str]:
 
 
 def timeline(
-    diary: Diary | Mapping[str, Iterable[Span]],
+    diary: Diary | Mapping[str, Iterable[Span]] | History,
     *,
     title: str = "",
     marks: Mapping[float, str] | None = None,
@@ -165,12 +159,18 @@ def timeline(
     """Draw a lane for each worker, or for each other thing that changed, over time.
 
     ``marks`` are labels at times, ``calls`` single events in a lane of their own, and ``colors`` those of other words
-    than statuses. All times are in minutes.
+    than statuses. All times are in minutes; those of a simulation are in hours.
     """
-    shown = {name: list(spans) for name, spans in (diary.lanes() if isinstance(diary, Diary) else diary).items()}
+    is_simulated = isinstance(diary, History)
+    given = (
+        simulated.spans(diary) if isinstance(diary, History) else diary.lanes() if isinstance(diary, Diary) else diary
+    )
+    shown = {name: list(spans) for name, spans in given.items()}
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(13, 1.6 + 0.34 * len(shown) + (0.6 if calls else 0) + 0.3 * bool(marks)))
         lanes(axes, shown, colors)
+        if is_simulated:
+            axes.set_xlabel("hours")
         if calls := list(calls):
             events(axes, "EC2 calls", calls)
         moments(axes, marks or {})
@@ -182,7 +182,7 @@ def timeline(
 
 
 def fleet(
-    seen: Iterable[tuple[float, Counter[str]]],
+    seen: Iterable[tuple[float, Counter[str]]] | History,
     *,
     workers: Mapping[str, Iterable[Span]] | None = None,
     controllers: Mapping[str, Iterable[Span]] | None = None,
@@ -193,8 +193,11 @@ def fleet(
     """Draw the number of workers by status over time, below it a lane for each worker and each controller.
 
     ``seen`` holds the counts by status at each time, in minutes. ``marks`` are labels at times, and ``faults`` periods
-    with their labels. Controllers are drawn as ``leads``, ``standby`` or ``dead``.
+    with their labels. Controllers are drawn as ``leads``, ``standby`` or ``dead``. ``seen`` is also a simulation; all
+    times are then in hours.
     """
+    unit = "hours" if isinstance(seen, History) else "minutes"
+    seen = simulated.counts(seen) if isinstance(seen, History) else seen
     parts = [part for part in (workers, controllers) if part is not None]
     heights = [3.2, *(0.5 + 0.24 * len(part) for part in parts)]
     roles = {"leads": color("running"), "standby": color("pending"), "dead": color("terminated")}
@@ -214,6 +217,6 @@ def fleet(
                 axes.axvspan(start, stop, color=color("failed"), alpha=0.12, linewidth=0, zorder=0)
         for axes in (top, *below[:-1]):
             axes.set_xlabel("")
-        (below or [top])[-1].set(xlabel="minutes", xlim=end)
+        (below or [top])[-1].set(xlabel=unit, xlim=end)
         key(figure, {word: STATUSES[word] for word in words} | (roles if controllers else {}), columns=9)
     return figure
