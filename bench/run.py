@@ -19,6 +19,7 @@ import fake_ec2
 import growth
 import orphans
 import rust_rows
+import simulate
 import sweep
 from machine import facts
 from report import Bench, Row, table, write
@@ -31,6 +32,7 @@ BENCHES: list[Bench] = [
     growth.BENCH,
     cold_start.BENCH,
     fake_ec2.BENCH,
+    simulate.BENCH,
 ]
 
 

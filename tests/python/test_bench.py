@@ -43,7 +43,9 @@ def test_unknown_benchmark_is_refused_with_the_known_ones() -> None:
     refused = run("run.py", "sweeep", "decide")
     assert refused.returncode == 2
     _, _, accepted = refused.stderr.partition("unknown benchmark sweeep; accepted: ")
-    assert {"decide", "sweep", "orphans", "growth", "cold-start", "fake-ec2"} <= set(accepted.strip().split(", "))
+    assert {"decide", "sweep", "orphans", "growth", "cold-start", "fake-ec2", "simulate"} <= set(
+        accepted.strip().split(", ")
+    )
     assert refused.stdout == ""
 
 
@@ -54,6 +56,13 @@ def test_selected_benchmark_writes_no_results() -> None:
     assert "[1/1] decide: " in done.stderr
     assert "| `lcm.decide_many`" in done.stdout
     assert results() == before
+
+
+def test_simulation_is_measured() -> None:
+    done = run("run.py", "--quick", "simulate")
+    assert done.returncode == 0, done.stderr
+    assert "| simulation of 1,000 workers for 3 days |" in done.stdout
+    assert "inputs " in done.stdout
 
 
 def test_results_are_written_as_json_page_and_plot(tmp_path: Path) -> None:
