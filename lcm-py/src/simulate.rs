@@ -73,14 +73,14 @@ pub(crate) fn compare<'py>(
     Comparison::from_sdk(py, &compared.map_err(|error| PyValueError::new_err(error.to_string()))?)
 }
 
+/// The fleet, the events, the seed, and the entries without a model.
+type ReadScenario<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, u64, Vec<String>);
+
 /// Reads a scenario of the fake cloud, from its text or as an object: the fleet, the events, the seed, and the entries
 /// without a model.
 #[pyfunction]
 #[pyo3(signature = (scenario: "str | Mapping[str, Any]") -> "tuple[dict[str, Any], dict[str, Any], int, list[str]]")]
-pub(crate) fn read_scenario<'py>(
-    py: Python<'py>,
-    scenario: &Bound<'py, PyAny>,
-) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>, u64, Vec<String>)> {
+pub(crate) fn read_scenario<'py>(py: Python<'py>, scenario: &Bound<'py, PyAny>) -> PyResult<ReadScenario<'py>> {
     let read = match scenario.extract::<String>() {
         Ok(text) => Scenario::from_yaml(&text),
         Err(_) => Scenario::from_json(to_value(scenario, "scenario")?),

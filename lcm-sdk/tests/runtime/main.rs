@@ -2,7 +2,6 @@
 
 #[cfg(feature = "admin")]
 mod admin;
-mod agreement;
 mod controller;
 mod discovery;
 mod explain;

@@ -1,5 +1,6 @@
 //! Tests of the whole stack over sockets on the fake cloud.
 
+mod agreement;
 mod concurrent_changes;
 mod day;
 mod discovery;
