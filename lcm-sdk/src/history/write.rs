@@ -467,7 +467,8 @@ mod tests {
         }
 
         fn reconciles(&self) -> usize {
-            HistoryReader::open(&self.0).map_or(0, |reader| reader.map(|line| line.expect("readable")).count())
+            HistoryReader::open(&self.0)
+                .map_or(0, |reader| reader.inspect(|line| assert!(line.is_ok(), "unreadable line")).count())
         }
     }
 

@@ -188,7 +188,7 @@ impl Policy {
     /// # Errors
     /// For a value of the wrong kind, and a time that is none.
     pub(crate) fn of_another_version(mut fields: Value) -> Result<(Self, Vec<String>), PolicyError> {
-        let known = serde_json::to_value(Self::default()).map_err(|error| PolicyError::Field(error.to_string()))?;
+        let known = serde_json::to_value(Self::default()).map_err(|error| PolicyError::of_policy(error.to_string()))?;
         let mut unknown = Vec::new();
         skip_unknown(&mut fields, &known, "", &mut unknown);
         Ok((Self::default().with_fields(&fields)?, unknown))

@@ -1,5 +1,7 @@
 //! Explains one worker: what was observed, what a reconcile would do and why, and what would change that.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::result::{Mode, ReconcileResult};
@@ -16,7 +18,7 @@ use crate::lifecycle::policy::Policy;
 use crate::lifecycle::query::{Query, queries};
 use crate::lifecycle::reason::ReasonCode;
 use crate::lifecycle::status::{DesiredStatus, Ec2State, WorkerStatus};
-use crate::lifecycle::time::Timestamp;
+use crate::lifecycle::time::{self, Timestamp};
 use crate::lifecycle::worker::Worker;
 
 /// The plan of a reconcile of a worker, with the reasons for it.

@@ -278,7 +278,10 @@ async fn reconcilers_share_their_guards() {
     let guards = config.guards.clone();
     let controller = WorkerController::new(harness.ports(), harness.policy.clone(), None, config, Telemetry::default())
         .expect("valid");
-    let single = Reconciler::builder(harness.ports(), harness.policy.clone()).guards(&guards).build();
+    let single = Reconciler::builder(harness.ports(), harness.policy.clone())
+        .guards(&guards)
+        .build()
+        .expect("a supported policy");
 
     // The account in which one of them found the instance is known to the other.
     let _ = harness.reconcile(controller.reconciler(), 1).await;
@@ -310,7 +313,10 @@ async fn region_of_another_policy_is_no_place_to_look() {
     let here = harness.reconciler();
     assert_eq!(harness.reconcile(&here, 1).await.to_status, WorkerStatus::Running);
     harness.policy.regions = RegionConfigs::default().with_default_region(OTHER_REGION);
-    let elsewhere = Reconciler::builder(harness.ports(), harness.policy.clone()).guards(here.guards()).build();
+    let elsewhere = Reconciler::builder(harness.ports(), harness.policy.clone())
+        .guards(here.guards())
+        .build()
+        .expect("a supported policy");
     let result = harness.reconcile(&elsewhere, 1).await;
     assert_eq!((result.outcome, result.reason.code), (Outcome::Retry, ReasonCode::RegionUnknown));
 }

@@ -53,7 +53,7 @@ fn life(number: u32, policy: &Arc<Policy>) -> Vec<RecordedReconcile> {
         let at = simulation.now;
         let reconciled = simulation.reconcile();
         let is_routine = reconciled.decision.does_nothing();
-        if !is_routine || (turn + number) % SAMPLE == 0 {
+        if !is_routine || (turn + number).is_multiple_of(SAMPLE) {
             let (worker, seen) = (&reconciled.worker, &reconciled.observation);
             let policy = Arc::clone(policy);
             recorded.push(RecordedReconcile::new(worker, seen, policy, at, &reconciled.decision, &reconciled.results));

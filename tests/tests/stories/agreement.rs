@@ -342,7 +342,12 @@ impl Memory {
             .clock(shared())
             .build()
             .expect("all ports");
-        Self { clock, compute, control_plane, reconciler: Reconciler::new(ports, policy()) }
+        Self {
+            clock,
+            compute,
+            control_plane,
+            reconciler: Reconciler::new(ports, policy()).expect("a supported policy"),
+        }
     }
 
     fn id() -> WorkerId {
