@@ -168,7 +168,7 @@ impl Policy {
     /// assert_eq!(patient.scale_down.cooldown.as_secs(), 3600);
     /// assert_eq!(patient.drain_settle, Policy::default().drain_settle);
     /// let error = Policy::default().with_fields(&json!({"drain_setle": 1})).unwrap_err();
-    /// assert!(error.to_string().starts_with("policy: unknown field `drain_setle`, expected one of "));
+    /// assert!(error.to_string().starts_with("policy.drain_setle: unknown field `drain_setle`"));
     /// # Ok::<(), lcm_sdk::lifecycle::PolicyError>(())
     /// ```
     pub fn with_fields(&self, fields: &Value) -> Result<Self, PolicyError> {
@@ -338,6 +338,6 @@ mod tests {
             "{region}"
         );
         let nested = Policy::default().with_fields(&json!({"backoff": {"bass": 1}})).expect_err("refused").to_string();
-        assert!(nested.starts_with("policy.backoff: unknown field `bass`, expected one of "), "{nested}");
+        assert!(nested.starts_with("policy.backoff.bass: unknown field `bass`, expected one of "), "{nested}");
     }
 }

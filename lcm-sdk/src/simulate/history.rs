@@ -8,7 +8,6 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use super::events::{Events, Fleet};
-use super::run::{SimulationError, run};
 use crate::lifecycle::effect::EffectName;
 use crate::lifecycle::ids::WorkerId;
 use crate::lifecycle::outcome::Outcome;
@@ -37,14 +36,6 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Simulates them again. The same version of LCM gives the same history.
-    ///
-    /// # Errors
-    /// Those of [`run`].
-    pub fn run(&self) -> Result<History, SimulationError> {
-        run(&self.fleet, &self.events, &self.policy, self.hours, self.seed)
-    }
-
     /// The first 16 hexadecimal digits of the SHA-256 of their JSON.
     pub fn digest(&self) -> String {
         digest(self)

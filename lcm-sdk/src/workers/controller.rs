@@ -481,11 +481,11 @@ impl WorkerController {
     /// # Errors
     /// [`OperationError`] if the worker does not exist or its record cannot be read.
     pub async fn explain_now(&self, worker: &WorkerId) -> Result<Explanation, OperationError> {
-        let mut explanation = self.inner.reconciler.explain_now(worker).await?;
+        let mut explanation = self.single_reconciler().explain_now(worker).await?;
         let ControllerConfig { interval, polling, .. } = self.inner.config.controller;
         explanation.next.in_cycles_of((polling == Polling::Enabled).then_some(interval));
         if explanation.next.at.is_none() {
-            let now = (Instant::now(), self.inner.reconciler.ports().clock.now());
+            let now = (self.inner.reconciler.timers().now(), self.inner.reconciler.ports().clock.now());
             let due = self.inner.controller.resource(worker.as_str()).and_then(|queued| queued.next_retry_at);
             explanation.next.at = due.map(|due| now.1 + due.saturating_duration_since(now.0));
         }

@@ -43,7 +43,7 @@ async fn explanation_shows_the_failed_lookup() {
     let explanation = harness.reconciler().explain(&harness.record(1)).await;
     assert_eq!(explanation.plan.reason.code, ReasonCode::Ec2Unknown);
     assert!(explanation.observed[0].found.starts_with("unknown: "), "{explanation:?}");
-    assert_eq!(explanation.next.when, "after backoff");
+    assert_eq!(explanation.next.when, "after a backoff of 1 s to 60 s (BACKOFF_BASE, MAX_BACKOFF)");
 }
 
 #[tokio::test(start_paused = true)]
@@ -68,8 +68,9 @@ async fn history_tells_what_happened_without_secrets() {
         json!([{
             "at": at, "last_at": at, "repeats": 0, "outcome": "success", "from_status": "stopped",
             "to_status": "starting", "effects": ["start_instance i-1"], "results": ["done"], "duration_ms": 0,
+            "changes": {"ec2_account_id": "123456789012", "start_initiated_at": at},
             "reason": {
-                "code": "start_requested", "message": "The instance is stopped and should run: starting it.",
+                "code": "start_requested", "sentence": "The instance is stopped and should run: starting it.",
             },
         }])
     );

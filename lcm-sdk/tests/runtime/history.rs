@@ -352,7 +352,7 @@ async fn chain_leads_to_the_status_at_a_time() {
     };
     use WorkerStatus as Status;
     let started = (Status::Stopped, Status::Starting, "start_requested".to_owned());
-    assert_eq!(chain(0), std::slice::from_ref(started));
+    assert_eq!(chain(0), std::slice::from_ref(&started));
     assert_eq!(chain(1), [started, (Status::Starting, Status::Running, "up".to_owned())]);
     assert_eq!(chain(5).last(), Some(&(Status::Running, Status::Stopped, "drift".to_owned())), "stopped from outside");
     assert!(chain(5).iter().all(|step| step.0 == Status::Running), "it begins after the worker was in service");

@@ -22,7 +22,7 @@ use self::placement::{Delays, Ticket};
 use self::statistics::StartTimes;
 use super::Simulation;
 use super::events::{Events, Fleet, Member, Outage};
-use super::history::{Figures, History, Refusal, Step};
+use super::history::{Figures, History, Inputs, Refusal, Step};
 use super::rng::Rng;
 use crate::lifecycle::ids::InstanceId;
 use crate::lifecycle::instance::{Instance, WORKER_ID_TAG};
@@ -112,6 +112,16 @@ pub fn run(fleet: &Fleet, events: &Events, policy: &Policy, hours: f64, seed: u6
         world.handle(event);
     }
     Ok(world.finish(hours, seed))
+}
+
+impl Inputs {
+    /// Simulates them again. The same version of LCM gives the same history.
+    ///
+    /// # Errors
+    /// Those of [`run`].
+    pub fn run(&self) -> Result<History, SimulationError> {
+        run(&self.fleet, &self.events, &self.policy, self.hours, self.seed)
+    }
 }
 
 fn check(fleet: &Fleet, events: &Events, hours: f64) -> Result<(), SimulationError> {
