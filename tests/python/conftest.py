@@ -143,7 +143,7 @@ class FakeCloud:
         """Launch instances and, with ``settle``, move the clock until they run."""
         ec2 = self.client("ec2")
         launched = ec2.run_instances(
-            ImageId=self.image(), InstanceType="m5.large", MinCount=count, MaxCount=count, **options
+            **{"ImageId": self.image(), "InstanceType": "m5.large", "MinCount": count, "MaxCount": count, **options}
         )
         if settle:
             self.advance(60)

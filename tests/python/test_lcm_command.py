@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -113,18 +114,28 @@ def test_color_appears_on_a_terminal_only(no_color: str, is_colored: bool) -> No
     assert "w-blue" in shown
 
 
+def read_terminal(terminal: int) -> str:
+    """Reads a pseudo-terminal until no process has it open, and closes it."""
+    read = bytearray()
+    with contextlib.suppress(OSError):
+        while part := os.read(terminal, 4096):
+            read += part
+    os.close(terminal)
+    return read.decode()
+
+
 def test_sweep_shows_a_bar_with_its_total() -> None:
     with FakeCloud(scenario="bad-day", clock="real") as cloud:
         cloud.inject({"kind": "latency", "seconds": 1.0}, service="ec2", operation="Describe*")
         primary, secondary = pty.openpty()
         environment = {**os.environ, **cloud.env, "TERM": "xterm"}
-        ended = subprocess.run(
-            [*MODULE, "plan", "-o", "name"], stdout=subprocess.PIPE, stderr=secondary, env=environment, timeout=60
-        )
-        os.close(secondary)
-        shown = os.read(primary, 65536).decode()
-        os.close(primary)
-    assert "w-" in ended.stdout.decode()
+        command = [*MODULE, "plan", "-o", "name"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=secondary, env=environment) as running:
+            os.close(secondary)
+            shown = read_terminal(primary)
+            assert running.stdout is not None
+            printed = running.stdout.read().decode()
+    assert "w-" in printed
     assert re.search(r"\d+/10 workers decided", shown), shown
     # The line is cleared before the result is printed.
     assert shown.rstrip().endswith("\x1b[2K"), shown

@@ -136,19 +136,20 @@ def test_ready_ends_with_the_run(live_cloud: FakeCloud) -> None:
     asyncio.run(story())
 
 
-def test_controller_shares_its_gates_with_single_reconciles(fake_cloud: FakeCloud) -> None:
-    fake_cloud.add_account("999999999999", "AKIAOTHER")
-    clients = fake_cloud.clients({"AWS_ACCESS_KEY_ID": "AKIAOTHER"})
+def test_controller_shares_its_gates_with_single_reconciles(live_cloud: FakeCloud) -> None:
+    # The configured subnets stay those of the default account.
+    other = live_cloud.add_account("999999999999", "AKIAOTHER")
+    clients = live_cloud.clients({"AWS_ACCESS_KEY_ID": other["AWS_ACCESS_KEY_ID"]})
     controller = lcm.Controller(clients)
     assert controller.stats["untrusted_regions"] == []
-    fake_cloud.add_worker(
+    live_cloud.add_worker(
         id="w-1",
         status="running",
         aws_region="us-east-1",
         ec2_instance_id="i-0123456789abcdef0",
         created_at="2020-01-01T00:00:00Z",
     )
-    result = lcm.reconcile(fake_cloud.worker("w-1"), clients=clients)
+    result = lcm.reconcile(live_cloud.worker("w-1"), clients=clients)
     assert result.reason.code == "region_not_trusted", result
     assert [region["region"] for region in controller.stats["untrusted_regions"]] == ["us-east-1"]
 

@@ -240,6 +240,7 @@ def test_fields_are_attributes_of_the_records(fake_cloud: FakeCloud, lcm_clients
         "to": "running",
         "reason": "unexpected_restart",
         "effects": "",
+        "fields": "ec2_account_id, ip_address, private_ip, public_ip",
     }
 
 

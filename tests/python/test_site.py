@@ -179,7 +179,9 @@ def test_admin_page_lists_the_routes_of_the_server() -> None:
 
 def test_admin_page_of_the_fake_lists_its_routes() -> None:
     sources = (ROOT / "fake-cloud" / "src" / "admin").rglob("*.rs")
-    routes = routes_of("\n".join(file.read_text(encoding="utf-8") for file in sources))
+    source = "\n".join(file.read_text(encoding="utf-8") for file in sources)
+    # The only path with a name of its own.
+    routes = routes_of(source.replace(".route(RESTORE,", '.route("/_fake/restore",'))
     listed = set()
     for method, text in re.findall(r"^\| (GET|POST|DELETE) \| `([^`]+)`", reference.admin_page(), re.MULTILINE):
         path = text.replace("\\|", "|").split("?")[0]

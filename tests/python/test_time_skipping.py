@@ -16,7 +16,7 @@ SCENARIO: dict[str, Any] = {
     "fleet": [{"name": "blue", "state": "running"}],
     "workers": [
         {"id": "w-1", "status": "running", "desired_status": "running", "instance": "blue"},
-        {"id": "w-2", "status": "pending", "desired_status": "running"},
+        {"id": "w-2", "status": "pending", "desired_status": "running", "template": "metal"},
     ],
     "timeline": [{"at": "20m", "stop": "blue"}, {"at": "40m", "worker": {"id": "w-2", "desired_status": "stopped"}}],
 }

@@ -170,7 +170,7 @@ class Controller:
         """Runs until `stop`, then calls `done(None, None)`."""
 
     def start_ready(self, /, done: Callable[[SweepReport | None, BaseException | None], None]) -> Task:
-        """Calls `done(report, None)` after the startup sweep, or `done(None, error)` after a stop."""
+        """Calls `done(report, None)` after the startup sweep, or `done(None, error)` after a stop or the end of the run."""
 
     def stats(self, /) -> dict[str, Any]:
         """Returns statistics: role, readiness, queue and counters."""
@@ -659,6 +659,7 @@ class FakeCloud:
 
     def snapshot(self, /, secrets: bool) -> str:
         """Returns the whole cloud as JSON."""
+
     def start_advance(
         self,
         /,

@@ -382,11 +382,11 @@ class Settings(TypedDict, total=False):
     AWS_REGIONS_CONFIG_PATH: str
     """Launch configuration by region: subnet, security groups, key pair, tags. AWS_REGIONS_CONFIG_PATH is the path of a file, without @."""
     LCM_AWS_ACCOUNT_ID: str
-    """Account of the workers' instances. Credentials of this account prove that an instance is gone; without it, a recorded instance that EC2 shows or the configured subnet proves that."""
+    """Account of the workers' instances. Credentials of this account prove that an instance is gone; without it, a recorded instance that EC2 shows or the configured subnet proves that. Nothing is launched with the credentials of another account."""
     LCM_AMI_OWNERS: str
-    """Owners of the AMIs to launch and to discover. Name the account that shares its AMIs. With any, every account can publish an AMI with a matching name and a newer date, which new workers then boot."""
+    """Owners of the AMIs to launch and to discover. self is the account that STS reports. Name the account that shares its AMIs. With any, every account can publish an AMI with a matching name and a newer date, which new workers then boot."""
     AMI_OWNERS: str
-    """Owners of the AMIs to launch and to discover. Name the account that shares its AMIs. With any, every account can publish an AMI with a matching name and a newer date, which new workers then boot."""
+    """Owners of the AMIs to launch and to discover. self is the account that STS reports. Name the account that shares its AMIs. With any, every account can publish an AMI with a matching name and a newer date, which new workers then boot."""
     LCM_AWS_RATE_FACTOR: str
     """Factor on the request rates to AWS. 1 is the default rate of an account for changes, and half of it for reads. Set more only if AWS raised the rates, and 1/n for n controllers that share an account."""
     AWS_RATE_FACTOR: str

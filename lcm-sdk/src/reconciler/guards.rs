@@ -1,4 +1,4 @@
-//! State that all reconcilers of one process share, whatever their policies: worker locks, gates, and where instances were
+//! State that all reconcilers of one process share, with any policies: worker locks, gates, and where instances were
 //! last found.
 
 use std::collections::HashMap;

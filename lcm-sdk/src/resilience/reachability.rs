@@ -144,7 +144,7 @@ impl Coordination for MonitoredCoordination {
 
 /// A [`ControlPlane`] that notes which calls it responded to.
 ///
-/// A failed listing is an outage whatever the response says: a refusal of the key lasts as well. Any other call that gets a
+/// A failed listing is an outage with any response: a refusal of the key lasts as well. Any other call that gets a
 /// response, even a refusal or an error of the server, says nothing about the rest of the service.
 pub(crate) struct MonitoredControlPlane {
     inner: Arc<dyn ControlPlane>,

@@ -227,7 +227,7 @@ async fn play(stage: &impl Stage, script: &Script) -> Facts {
             Some(action) => {
                 act(stage, *action).await;
                 // A watch reports a write to the record. No controller polls a worker at rest.
-                is_due = !matches!(action, Action::Console(_) | Action::Outage(..) | Action::Session(_));
+                is_due = stage.worker().await != record;
             }
             None => {}
         }

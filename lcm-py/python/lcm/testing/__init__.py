@@ -229,7 +229,7 @@ class FakeCloud:
         >>> import asyncio, lcm
         >>> async def main():
         ...     with FakeCloud() as cloud:
-        ...         _ = cloud.add_worker(id="w-1", status="pending", desired_status="running")
+        ...         _ = cloud.add_worker(id="w-1", status="pending", template_name="metal")
         ...         async with lcm.Controller(cloud.clients()) as controller:
         ...             await controller.ready()
         ...             await cloud.advance_async(600, controllers=[controller])

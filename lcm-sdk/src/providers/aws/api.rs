@@ -104,7 +104,8 @@ impl Caller {
         // All attempts share an id, so that AWS, and faults of a fake, can tell a retry from another call.
         let id = invocation::new();
         let attempt = || {
-            let response = invocation::attempt(id.clone(), attempt());
+            // Boxed: the client's futures fill tens of kilobytes of each stack frame that holds them.
+            let response = invocation::attempt(id.clone(), Box::pin(attempt()));
             async move { response.await.map_err(|error| failure(&error)) }
         };
         self.policy.call(kind, attempt).await
