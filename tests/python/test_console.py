@@ -486,7 +486,10 @@ def test_snapshot_is_taken_saved_restored_and_branched(page: Page, fake_cloud: F
     look(page, "snapshots")
 
     add_worker(fake_cloud, "w-late")
-    names = lambda: [worker["id"] for worker in fake_cloud.admin("GET", "state")["workers"]]  # noqa: E731
+
+    def names() -> list[str]:
+        return [worker["id"] for worker in fake_cloud.admin("GET", "state")["workers"]]
+
     assert names() == ["w-kept", "w-late"]
     card.get_by_role("button", name="Restore snapshot 1").click()
     confirm(page, "Restore")
@@ -1034,7 +1037,7 @@ def test_controller_masters_a_bad_day(page: Page, control: Callable[..., Control
     controller = control(cloud, DISCOVERY_INITIAL_DELAY="0")
     page.goto(f"{controller.url}/")
     expect(page.locator(".row")).to_have_count(10)
-    expect(page.locator(".row", has_text="w-08").locator(".chip").first).to_have_text("running")
+    expect(page.locator(".row", has_text="w-08").locator(".chip").first).to_have_text("running", timeout=60_000)
     expect(page.locator(".tile", has_text="Last sweep")).to_contain_text("10 listed")
     look(page, "bad-day-fleet")
     page.get_by_role("link", name="Queue").click()
