@@ -153,7 +153,7 @@ fn simulated(script: &Script) -> Facts {
                 };
                 ("console", json!({"at": at, "worker": "w-1", "action": action}))
             }
-            Action::Session(minutes) => ("sessions", json!({"at": at, "worker": "w-1", "lasts": minutes * 60})),
+            Action::Session(minutes) => ("sessions", json!({"at": at, "worker": "w-1", "lasts": minutes * 60 + 30})),
             Action::Drain => ("drains", json!({"at": at, "worker": "w-1"})),
             Action::CancelDrain => ("drains", json!({"at": at, "worker": "w-1", "action": "cancel"})),
             Action::License => ("licenses", json!({"at": at, "worker": "w-1", "takes": REGISTRATION.as_secs()})),
@@ -222,7 +222,8 @@ async fn play(stage: &impl Stage, script: &Script) -> Facts {
             Some(Action::Session(minutes)) if eligibility(&record) == Eligibility::Eligible => {
                 let session = format!("s-{cycle}");
                 stage.add_session(&session);
-                sessions.insert(session, cycle + minutes * 2);
+                // Half a minute later, so that no action happens at the same time.
+                sessions.insert(session, cycle + minutes * 2 + 1);
             }
             Some(action) => {
                 act(stage, *action).await;
