@@ -104,7 +104,7 @@ fn fleet(writer: Option<HistoryWriter>) -> (Reconciler, Vec<Worker>) {
     ports.control_plane = control_plane;
     let regions = RegionConfigs::default().with_region(REGION, RegionConfig::new("subnet-1", ["sg-1"]));
     let policy = Policy { regions, ..Policy::default() };
-    (Reconciler::builder(ports, policy).history(writer).build(), workers)
+    (Reconciler::builder(ports, policy).history(writer).build().expect("a supported policy"), workers)
 }
 
 /// Replays the file of a recorded day.
