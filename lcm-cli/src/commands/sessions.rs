@@ -28,7 +28,7 @@ fn table(sessions: &[Session], paint: Paint) -> String {
     let mut table = Table::new(["SESSION", "STATE", "TIMESLOT", "RETRIES", "IN A DRAIN"]);
     for session in sessions {
         let (meaning, style) = match session.state.phase() {
-            SessionPhase::Waiting => ("handed back to the scheduler", color(AnsiColor::Cyan)),
+            SessionPhase::Waiting => ("handed back if the server can, else waited for", color(AnsiColor::Cyan)),
             SessionPhase::Active => ("waited for", color(AnsiColor::Green)),
             SessionPhase::Failed => ("retried or ended", color(AnsiColor::Red)),
             SessionPhase::Over => ("nothing to do", Style::new().dimmed()),
